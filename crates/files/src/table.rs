@@ -17,7 +17,7 @@ pub(crate) struct Open {
     pub flags: u32,
     /// The last failure of the file that this handle has reported.
     pub reported: Cell<u64>,
-    /// The last that a write of this handle has told of. What failed before it was opened says nothing of its writes.
+    /// The last that a write of this handle has told of. Failures from before it was opened do not count.
     pub warned: Cell<u64>,
     pub stream: RefCell<Stream>,
 }

@@ -1,6 +1,6 @@
 //! Which files changed, so that their objects are told what is known of them: for the day on which the names are lost.
 //!
-//! What is here is bounded and in memory only. What goes with it, when the manager dies or when more changes at once
+//! This is bounded and in memory only. Changes that are forgotten, when the manager dies or when more change at once
 //! than is kept, is found again by a walk over the names.
 
 use crate::field::{Field, encoded};
@@ -36,7 +36,7 @@ pub(crate) struct Changed {
 }
 
 impl Changed {
-    /// What a batch changes.
+    /// Takes the changes of a batch.
     pub fn note_all(&mut self, writes: &BTreeMap<Vec<u8>, Option<Vec<u8>>>) {
         for (key, value) in writes {
             let table = key.get(1).copied().unwrap_or_default();
@@ -123,7 +123,7 @@ fn spot_of(key: &[u8]) -> Option<Spot> {
     Some((keys::file_of(key)?, key.get(keys::ABOUT_BYTES..)?.into()))
 }
 
-/// What is to be told of a file, and where.
+/// The description that a file is due, and its objects.
 #[derive(Debug)]
 pub(crate) struct Due {
     pub file: FileId,
@@ -148,11 +148,11 @@ pub(crate) struct Walked {
 }
 
 impl Manager {
-    /// What is to be told of these files; those that have no objects, or no name, are left out.
+    /// The descriptions that these files are due; those that have no objects, or no name, are left out.
     pub(crate) fn due(&mut self, files: Vec<Known>) -> Vec<Due> {
         let mut changed = std::mem::take(&mut self.changed);
         let due = files.into_iter().filter_map(|(file, spot)| {
-            // What cannot be read is told by who asks for it.
+            // An inode that cannot be read is reported by the request that needs it.
             self.read(0, |t| t.due(file, spot, &mut changed)).ok().flatten()
         });
         let due = due.collect();

@@ -81,7 +81,7 @@ pub const REMOVALS_GATHERED: Duration = Duration::from_millis(100);
 pub const WALK_COUNT: usize = 1024;
 /// See [`WALK_COUNT`].
 pub const WALK_INTERVAL: Duration = Duration::from_secs(60);
-/// What an object takes on its disk beside its bytes, at most, and beside a sixty-fourth of them for their sums: two
+/// Storage of an object beside its bytes, at most, and beside a sixty-fourth of them for their sums: two
 /// headers, the first group's sums, and the rest of its last block.
 pub const OBJECT_OVERHEAD_BYTES: u64 = 16 << 10;
 /// Objects of a server that are listed at once when a restored volume looks for what moved: as many as it tells.

@@ -227,7 +227,7 @@ impl Operation<'_> {
             // A record of a fixed size changes: programs that make room rename and cut.
             Rename { .. } | SetAttr { .. } | SetDirectoryLayout { .. } | Own { .. } => false,
             Unlink { .. } | RemoveDirectory { .. } | RemoveXattr { .. } => false,
-            // What is open or locked goes with the client.
+            // Opens and locks go with the client.
             Open { .. } | OpenNamed { .. } | Close { .. } | Claim { .. } | Leave { .. } => false,
             SetLock { .. } | TestLock { .. } | KeepAlive { .. } | Sync { .. } => false,
             // The way out for bytes on the disks.

@@ -64,7 +64,7 @@ impl Restoration {
         self.due + self.lost
     }
 
-    /// What was known of a file is this from now on.
+    /// The row of a file changes.
     pub(crate) fn change(&mut self, before: Option<Restored>, now: Option<Restored>) {
         if let Some(before) = before {
             let count = self.of(before);

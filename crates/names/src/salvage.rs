@@ -18,7 +18,7 @@ pub const LOST_FOUND: &[u8] = b"lost+found";
 const LOST_FOUND_MODE: u32 = 0o700;
 const DIRECTORY_MODE: u32 = 0o755;
 
-/// What is known of a file without the names.
+/// A file as its objects describe it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Salvaged {
     /// Number, owner, mode, size, times, storage.
@@ -173,7 +173,7 @@ impl Transaction<'_> {
             truncations,
             verifier: 0,
             has_objects: true,
-            // What was written before the manager told the objects does not move a time that was set by hand.
+            // A write from before the description does not move a time that was set by hand.
             mtime_set: found.attr.ctime,
             fence: layout.epoch,
         };

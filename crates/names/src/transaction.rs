@@ -45,7 +45,7 @@ pub(crate) enum Effect {
     Retired(NodeId, bool),
     /// A restored volume is as any other from now on.
     Thawed,
-    /// What is known of one of its files was this, and is that now.
+    /// The row of one of its files, before and now.
     Restored(Option<Restored>, Option<Restored>),
 }
 

@@ -49,7 +49,7 @@ pub(crate) struct Core {
     pub front_done: RefCell<VecDeque<FileDone>>,
     pub disk: RefCell<VecDeque<DiskRequest>>,
     pub meta: RefCell<VecDeque<MetaRequest>>,
-    /// What the latest operation on a store's files said of its reserve.
+    /// Whether the store's reserve is in use, by the latest operation on its files.
     pub meta_low: Cell<bool>,
     pub spare_frames: Spare<Frame>,
     pub spare_frames_mut: Spare<FrameMut>,

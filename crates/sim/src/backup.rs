@@ -62,7 +62,7 @@ struct State {
     made: RefCell<Vec<FileId>>,
 }
 
-/// What the administrator is asked for, and what came of it.
+/// Requests to the administrator, and their results.
 #[derive(Clone, Debug, Default)]
 pub struct Backups(Rc<State>);
 

@@ -217,7 +217,7 @@ impl Decays {
     fn stop(&mut self, world: &mut World, workload: &mut Workload) {
         self.end_all(world, workload, self.crash);
         if !self.rests {
-            // What would have told others of the last changes did not run while it was paused.
+            // The tasks that tell others of the last changes do not run during a pause.
             let keepers = self.members.keepers();
             let ran_until = keepers.iter().map(|node| world.ran_until(*node)).min();
             let (until, model) = (ran_until.unwrap_or(world.now()), workload.model_mut());
@@ -339,7 +339,7 @@ impl Decays {
         (ready && done).then(|| io.damaged())
     }
 
-    /// What was found when everything was read is what the scrub had named; nothing when nothing decayed.
+    /// All damage that the reads found had been named by the scrub; none where nothing decayed.
     fn check_scrub(&self, world: &World) -> Result<(), String> {
         let now = world.now();
         let nodes = match self.victim {

@@ -52,12 +52,12 @@ struct Entry {
 #[derive(Clone, Debug, Default)]
 pub struct Change(pub Vec<(FileId, Name, Value)>);
 
-/// What names may stand for at some time.
+/// The values that names may have at some time.
 #[derive(Clone, Debug, Default)]
 pub struct Values(BTreeMap<(FileId, Name), Vec<Value>>);
 
 impl Values {
-    /// What they may be in the others they may be too.
+    /// Their values in the others are possible, too.
     pub fn allow(&mut self, others: &Values) {
         for ((directory, name), values) in &others.0 {
             values.iter().for_each(|value| self.allow_one(*directory, name, *value));
@@ -189,7 +189,7 @@ impl NameCheck {
         }
     }
 
-    /// What the names may have stood for at any time since then, which is not long ago.
+    /// The values that names may have had at any time since then, which is not long ago.
     pub fn values(&self, since: Picos) -> Values {
         let of = |(name, entry): (&(FileId, Name), &Entry)| {
             let lately = entry.lately.iter().filter(|(until, _)| *until >= since);

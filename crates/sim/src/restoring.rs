@@ -40,7 +40,7 @@ pub struct Restoring {
     /// When backups are to be taken.
     due: Vec<Picos>,
     kept: Vec<Kept>,
-    /// What names stood for when the cluster stopped.
+    /// The names when the cluster stopped.
     names: NameCheck,
     objects: BTreeSet<(NodeId, usize, DiskFile)>,
     numbers: BTreeSet<FileId>,
@@ -62,7 +62,7 @@ impl Restoring {
                 let asked = self.asked.take().expect("it is there");
                 let mut names = workload.model_mut().names.values(asked.at);
                 names.allow(&asked.before);
-                // What is under way may be in it, or not.
+                // A change under way may be in it, or not.
                 workload.under_way().iter().for_each(|change| names.allow_change(change));
                 self.kept.push(Kept { backup, begun: asked.at, names });
             } else if asked.at + TAKES < now {

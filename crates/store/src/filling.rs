@@ -5,7 +5,7 @@ use crate::batch::Batch;
 use crate::limits::{FILLING_BATCH_BYTES, FILLING_BYTES};
 use crate::store::{Entry, Store};
 
-/// What a row takes in a batch beside key and value.
+/// Bytes of a row in a batch beside key and value.
 const ROW_BYTES: usize = 16;
 
 /// A store that is being filled.

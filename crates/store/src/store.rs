@@ -325,7 +325,7 @@ impl Store {
         assert!(point.sequence <= self.sequence);
         if self.failed_sequence.is_none() {
             self.synced = self.synced.max(point.sequence);
-            // What a checkpoint made up for meanwhile is in no log, and its log may not be there.
+            // A record that a checkpoint made up for is in no log, and its log may not exist.
             if point.sequence > self.hole {
                 self.told = self.told.max(point.told);
                 self.witness = point.logs.iter().copied().fold(self.witness, u64::max);

@@ -214,7 +214,7 @@ impl Header {
         Some(Ok(Header { object, sequence, head }))
     }
 
-    /// What is said of the file in this header, which was read from these first bytes of an object's file.
+    /// The description of the file in this header, which was read from these first bytes of an object's file.
     pub fn description(&self, bytes: &[u8]) -> Option<Description> {
         let slot = bytes.get(header_offset(self.sequence) as usize..)?;
         let mut input = Decoder::new(slot.get(DESCRIPTION_AT..BLOCK_BYTES)?);

@@ -91,7 +91,7 @@ pub(crate) struct State {
     pub head: Head,
     /// As a restart would find it; `None` when it would not find the object.
     pub stable: Option<Head>,
-    /// What it was told of its file.
+    /// The description of its file.
     pub description: Option<Rc<Description>>,
     /// The log explains a header that is written for that alone.
     pub announced: bool,

@@ -295,7 +295,7 @@ struct Work<'a> {
     sequence: u64,
     /// Whether there is a file.
     found: bool,
-    /// What the header in place says of the file.
+    /// The description in the header in place.
     description: Option<Rc<Description>>,
     /// Checksums of groups in which some change.
     sums: BTreeMap<u64, Vec<u32>>,

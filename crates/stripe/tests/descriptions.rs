@@ -1,4 +1,4 @@
-//! What objects are told of their files: it is in their headers after a checkpoint, whatever happens to the server, and
+//! Descriptions of files: they are in the headers of objects after a checkpoint, whatever happens to the server, and
 //! never wrong.
 
 mod common;

@@ -84,7 +84,7 @@ fn a_file_that_is_gone_is_found() {
     assert_eq!(damaged(&world), [gone]);
 }
 
-/// What the index does not know of is no object, but a file that came back.
+/// A file that the index does not know is no object, but a file that came back.
 #[test]
 fn a_file_that_the_index_does_not_know_is_found() {
     let (mut world, files) = settled(3);
@@ -108,7 +108,7 @@ fn damage_beside_blocks_that_are_in_the_log_is_found_in_the_same_round() {
     world.write(&files[1], 40 * 4096, &pattern(9, 8192)).unwrap();
     world.commit(&files[1]).unwrap();
     let hit = World::object(files[1].file.0, 0);
-    // What is to be written over, and what stays: in the same window, in another.
+    // Blocks to be overwritten and blocks that stay: in the same window, in another.
     world.servers[0].disks[0].bytes_mut(hit)[data_offset(41) as usize] ^= 1;
     rounds(&mut world, 1);
     assert_eq!(damaged(&world), [], "what the log has newer is not read in place any more");
@@ -154,7 +154,7 @@ fn a_round_counts_once_all_of_it_was_read() {
     assert_eq!((scrubbed(&world).unread, scrubbed(&world).damaged), (0, 1));
 }
 
-/// What is written, cut and removed meanwhile is never taken for damage.
+/// Writes, truncations and removals meanwhile are never taken for damage.
 #[test]
 fn what_changes_while_it_is_read_is_no_damage() {
     let (mut world, files) = settled(4);
@@ -171,7 +171,7 @@ fn what_changes_while_it_is_read_is_no_damage() {
         world.turns(13);
     }
     assert!(scrubbed(&world).all_bytes > 0, "{:?}", scrubbed(&world));
-    // What is in place is read as a whole, by a round that begins behind it.
+    // The blocks in place are read as a whole, by a round that begins behind it.
     world.flush(0);
     let before = scrubbed(&world).rounds;
     rounds(&mut world, before + 2);

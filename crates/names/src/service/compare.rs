@@ -50,7 +50,7 @@ impl<O: Objects> Service<O> {
     pub(super) async fn compare(self: &Rc<Self>, file: FileId) -> Result<(), Errno> {
         match self.restored_row(file)? {
             None => Ok(()),
-            // What is lost is looked for once more: a client may have written since, or a disk come back.
+            // Lost objects are looked for once more: a client may have written since, or a disk come back.
             Some(_) => {
                 match race(self.alone(file, self.compare_alone(file)), self.cx.sleep(DEADLINE))
                     .await
@@ -87,7 +87,7 @@ impl<O: Objects> Service<O> {
         self.commit(|t| t.compared(file, &compared)).await
     }
 
-    /// By hand: what is left of a file that lost objects is all of it, and the rest zeros. What was lost of one that
+    /// By hand: what is left of a file that lost objects is all of it, and the rest zeros. The loss of one that
     /// got columns since is what was appended then: it ends where the columns end that it had.
     pub(super) async fn accept_lost(self: &Rc<Self>, who: &Who<'_>, file: FileId) -> Encoded {
         if !who.is_root() {
@@ -199,7 +199,7 @@ impl<O: Objects> Service<O> {
             (0..).zip(&found.columns).filter_map(|(column, told)| Some((column, (*told)?.1)));
         let (mut size, mut used) = (attr.size, 0);
         for (column, told) in told {
-            // What was written since does not make up for what is missing.
+            // Bytes that were written since do not make up for missing ones.
             let bytes = map.object_bytes(column, attr.size);
             used += told.used.min(bytes + bytes / 64 + OBJECT_OVERHEAD_BYTES);
             size = size.max(map.file_bytes(column, told.length));

@@ -17,7 +17,7 @@ use std::rc::Rc;
 use stripe::Description;
 use wire::{Errno, FileId, Home, NodeId, ObjectId, Time, Wall};
 
-/// What a task of the service knows of what was told.
+/// The state of the task that describes.
 #[derive(Default)]
 struct Round {
     /// Files that were described a short time ago, and when.
@@ -54,7 +54,7 @@ impl Walk {
 /// Later than any change: a walk that looks only for names.
 const NEVER: Wall = Wall { seconds: i64::MAX, nanos: 0 };
 
-/// A while before a change: what was not told of then.
+/// The time from which on changes may not have been described.
 fn before(newest: Wall) -> Wall {
     Wall { seconds: newest.seconds.saturating_sub(DESCRIBED_SINCE_SECONDS), ..newest }
 }
@@ -229,7 +229,7 @@ impl<O: Objects> Service<O> {
             since.is_some_and(|since| changed >= since || nameless.remove(&file))
         };
         let walked = manager.walk_names(&prefix, walk.after.as_deref(), GONE_SLICE, is_wanted);
-        // A part of the store that cannot be read is told by who reads it.
+        // A part of the store that cannot be read is reported by the request that needs it.
         let walked = walked.unwrap_or_default();
         walk.newest = walk.newest.max(walked.newest);
         walk.after = walked.last;
@@ -237,7 +237,7 @@ impl<O: Objects> Service<O> {
             match (walk.site.checked_add(1), walk.since) {
                 (Some(next), _) => walk.site = next,
                 (None, None) => walk = Walk::since(before(walk.newest)),
-                // What came in the meantime, behind the walk, is found when it changes again.
+                // A change behind the walk is found when the file changes again.
                 (None, Some(_)) => {
                     round.nameless.clear();
                     return walked.names;

@@ -27,7 +27,7 @@ pub struct Disk {
     pub keeps_lengths: bool,
     /// Blocks of files, by their offsets, that cannot be read until they are written.
     pub bad: BTreeSet<(DiskFile, u64)>,
-    /// What it answers with EIO, or with another error.
+    /// Operations that it answers with EIO, or with another error.
     pub refusal: Option<Errno>,
     pub refuses: Option<fn(&DiskOp) -> bool>,
     /// Reads that bad blocks made fail.

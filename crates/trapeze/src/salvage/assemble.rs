@@ -10,12 +10,12 @@ use wire::{Attr, BlockMap, FileId, Fragment, Home, Layout, Wall};
 /// Of a file without a description only its owner may read.
 const UNKNOWN_MODE: u32 = 0o600;
 
-/// What there is of a column on a disk.
+/// An object of a column on a disk.
 #[derive(Clone, Debug)]
 pub struct Object {
     pub home: Home,
     pub column: u16,
-    /// What it says; nothing when it cannot be read.
+    /// Its attributes and description; nothing when it cannot be read.
     pub told: Option<(ObjectReply, Told)>,
 }
 
@@ -24,17 +24,17 @@ impl Object {
         self.told.as_ref().map(|(reply, _)| reply)
     }
 
-    /// Which of two objects of one column is the file's: the later layout, the later cut, the longer one. What cannot
+    /// Which of two objects of one column is the file's: the later layout, the later cut, the longer one. One that cannot
     /// be read may be it, and comes last.
     fn rank(&self) -> Option<(u32, u32, u64)> {
         self.reply().map(|reply| (reply.epoch, reply.truncations, reply.length))
     }
 }
 
-/// What comes of the objects of a file.
+/// The file that objects make.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Assembled {
-    /// They are empty: what moved columns leave.
+    /// They are empty, as moved columns leave them.
     Nothing,
     /// Why they cannot be put together.
     Unknown(&'static str),

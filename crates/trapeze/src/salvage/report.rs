@@ -1,4 +1,4 @@
-//! What was salvaged, for people and for programs.
+//! The report of a salvage, for people and for programs.
 
 use super::{File, Made, Outcome};
 use crate::size::Size;
@@ -6,7 +6,7 @@ use crate::table::print_json;
 use serde_json::json;
 use wire::FileId;
 
-/// What a person does next.
+/// The next step, for people.
 const NEXT: &str = "look at `trapeze check`, move the files where they belong, and when all is as it should be, \
                     `trapeze quarantine resume`: until then nothing that the names do not know is purged";
 
