@@ -24,8 +24,8 @@ impl Object {
         self.told.as_ref().map(|(reply, _)| reply)
     }
 
-    /// Which of two objects of one column is the file's: the later layout, the later cut, the longer one. One that cannot
-    /// be read may be it, and comes last.
+    /// Which of two objects of one column is the file's: the later layout, the later cut, the longer one. An object
+    /// that cannot be read may be it, and comes last.
     fn rank(&self) -> Option<(u32, u32, u64)> {
         self.reply().map(|reply| (reply.epoch, reply.truncations, reply.length))
     }
