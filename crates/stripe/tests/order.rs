@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use stripe::{FileRef, Write};
+use stripe::{FileRef, Seek, Write};
 use wire::{Errno, Home, NodeId};
 
 #[test]
@@ -92,6 +92,52 @@ fn a_column_moves_between_disks_of_one_server() {
     // What is left in the old place says that the column moved.
     assert_eq!(world.read(&file, 0, 4096), Err(Errno::ESTALE));
     assert_eq!(world.write(&file, 0, b"late"), Err(Errno::ESTALE));
+}
+
+/// What a column has no bytes of is not written to its new disk, and what became a hole while it moved is one there.
+#[test]
+fn a_column_that_moves_keeps_its_holes_and_takes_no_more_room() {
+    const FAR: u64 = 20 << 20;
+    let mut world = World::new(1, 2);
+    let mut file = world.file(4);
+    file.truncations += 1;
+    world.truncate(&file, FAR + (10 << 20)).unwrap();
+    for (at, bytes) in [(0, 10_000), (100 * 4096, 12_288), (FAR, 70_000)] {
+        world.write(&file, at, &pattern(at + 1, bytes)).unwrap();
+    }
+    world.commit(&file).unwrap();
+    let home = Home { server: NodeId(1), disk: 1 };
+    let moved = FileRef { layout: file.layout.with_home(2, 0, home).unwrap(), ..file };
+    let before = world.servers[0].disks[1].written_bytes;
+    let client = world.client.clone();
+    world.run(async move {
+        client.copy_column(&file, &moved, 0, 0).await.unwrap();
+        client.punch(&file, 101 * 4096..102 * 4096).await.unwrap();
+        client.punch(&file, FAR..FAR + (1 << 20)).await.unwrap();
+        client.copy_column(&file, &moved, 0, 0).await.unwrap();
+    });
+    let written = world.servers[0].disks[1].written_bytes - before;
+    assert!(written < 1 << 20, "{written} bytes written for 92 KB");
+    let seek = |world: &mut World, at, what| {
+        let client = world.client.clone();
+        world.run(async move { client.seek(&moved, at, what).await }).unwrap()
+    };
+    for crash in [false, true] {
+        if crash {
+            world.servers[0].crash();
+            world.turns(100);
+        }
+        assert_eq!(world.size(&moved), FAR + (10 << 20));
+        assert_eq!(world.read(&moved, 0, 10_000).unwrap(), pattern(1, 10_000));
+        let mut middle = pattern(100 * 4096 + 1, 12_288);
+        middle[4096..8192].fill(0);
+        assert_eq!(world.read(&moved, 100 * 4096, 12_288).unwrap(), middle);
+        assert_eq!(world.read(&moved, FAR, 70_000).unwrap(), [0; 70_000]);
+        assert_eq!(seek(&mut world, 0, Seek::Hole), Some(3 * 4096));
+        assert_eq!(seek(&mut world, 3 * 4096, Seek::Data), Some(100 * 4096));
+        assert_eq!(seek(&mut world, 100 * 4096, Seek::Hole), Some(101 * 4096));
+        assert_eq!(seek(&mut world, 103 * 4096, Seek::Data), None);
+    }
 }
 
 /// Moves column 0 of a file of two columns from server 1 to server 2, as a manager does.

@@ -2,13 +2,15 @@
 
 use super::*;
 use crate::protocol::op;
-use endpoint::FrameMut;
+use endpoint::{Frame, FrameMut};
+use std::ops::Range;
+use wire::limits::BLOCK_BYTES;
 
 impl Client {
     /// Makes the object of `column` on `to`'s server what it is on `from`'s, on stable storage. Only what differs is
-    /// written, so a second copy is a comparison. What clients still hold of what they wrote to `from` is judged by
-    /// `to` from then on. At most `rate` bytes a second, 0 is as fast as it goes. Whether `from` stands still meanwhile
-    /// is the caller's business.
+    /// written, so a second copy is a comparison; blocks of zeros become holes. What clients still hold of what they
+    /// wrote to `from` is judged by `to` from then on. At most `rate` bytes a second, 0 is as fast as it goes. Whether
+    /// `from` stands still meanwhile is the caller's business.
     pub async fn copy_column(
         &self,
         from: &FileRef,
@@ -25,28 +27,11 @@ impl Client {
         // Shorter than an earlier copy it can only be when it was truncated since; else this changes nothing.
         let cut = ObjectRequest { offset: length, mtime, ..heir };
         self.ask(target, op::TRUNCATE, true, &cut).await?;
-        let mut written = None;
-        for offset in (0..length).step_by(COPY_BYTES) {
-            let bytes = (length - offset).min(COPY_BYTES as u64) as usize;
-            let begun = self.cx().now();
-            let wanted = self.read_column(from, column, offset, self.copy_frame(bytes)?).await?;
-            let there = self.read_column(to, column, offset, self.copy_frame(bytes)?).await?;
-            let end = offset + bytes as u64 == length;
-            if wanted[..] != there[..] || end {
-                let (frame, before) = (wanted.freeze(), written);
-                let verifier = self.write_column(to, column, offset, frame, mtime).await?;
-                written = Some(verifier);
-                if before.is_some_and(|before| before != verifier) {
-                    return Err(Errno::EAGAIN);
-                }
-            }
-            if let Some(nanos) = (bytes as u64 * 1_000_000_000).checked_div(rate) {
-                self.cx().sleep_until(begun + Duration::from_nanos(nanos)).await;
-            }
-        }
+        let mut copying = Copying { client: self, from, to, column, length, mtime, written: None };
+        copying.run(rate).await?;
         let stable = self.ask_with(target, op::INHERIT, true, &heir, history.trailer()).await?;
         let verifier = decoded(&stable)?.verifier;
-        let kept = written.is_none_or(|before| before == verifier);
+        let kept = copying.written.is_none_or(|before| before == verifier);
         if kept { Ok(()) } else { Err(Errno::EAGAIN) }
     }
 
@@ -59,5 +44,134 @@ impl Client {
     pub async fn vacate_column(&self, file: &FileRef, column: u16) -> Result<(), Errno> {
         let request = self.request(file, column);
         self.ask(file.layout.server(column), op::VACATE, true, &request).await.map(drop)
+    }
+}
+
+/// A copy of a column under way.
+struct Copying<'a> {
+    client: &'a Client,
+    from: &'a FileRef,
+    to: &'a FileRef,
+    column: u16,
+    length: u64,
+    mtime: Wall,
+    /// The verifier of the target's server when it was written to first.
+    written: Option<u64>,
+}
+
+impl Copying<'_> {
+    async fn run(&mut self, rate: u64) -> Result<(), Errno> {
+        let (mut at, mut in_hole) = (0, true);
+        while at < self.length {
+            // A seek for less than a read brings is no gain.
+            if in_hole && self.length - at > COPY_BYTES as u64 {
+                at = self.skip_hole(at).await?;
+            }
+            let begun = self.client.cx().now();
+            let bytes = (self.length - at).min(COPY_BYTES as u64);
+            in_hole = self.copy_bytes(at, bytes as usize).await?;
+            at += bytes;
+            if let Some(nanos) = (bytes * 1_000_000_000).checked_div(rate) {
+                self.client.cx().sleep_until(begun + Duration::from_nanos(nanos)).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// The end of the source's hole at `at`, which the target has then too.
+    async fn skip_hole(&self, at: u64) -> Result<u64, Errno> {
+        let data = self.client.seek_column(self.from, self.column, at, Seek::Data).await?;
+        let end = data.map_or(self.length, |data| data.min(self.length));
+        if at < end {
+            let there = self.client.seek_column(self.to, self.column, at, Seek::Data).await?;
+            if self.is_last(end) || there.is_some_and(|there| there < end) {
+                self.punch(at..end).await?;
+            }
+        }
+        Ok(end)
+    }
+
+    /// Makes bytes of the target those of the source; whether they end with a hole.
+    async fn copy_bytes(&mut self, at: u64, bytes: usize) -> Result<bool, Errno> {
+        if bytes == 0 {
+            return Ok(true);
+        }
+        let (client, column) = (self.client, self.column);
+        let wanted = client.read_column(self.from, column, at, client.copy_frame(bytes)?).await?;
+        let there = client.read_column(self.to, column, at, client.copy_frame(bytes)?).await?;
+        let (wanted, mut ends_with_zeros) = (wanted.freeze(), false);
+        for (run, is_zeros) in runs(&wanted) {
+            ends_with_zeros = is_zeros;
+            let (start, end) = (at + run.start as u64, at + run.end as u64);
+            if wanted[run.clone()] == there[run.clone()] && !self.is_last(end) {
+                continue;
+            }
+            match is_zeros {
+                true => self.punch(start..end).await?,
+                false => self.write(start, wanted.slice(run)).await?,
+            }
+        }
+        Ok(ends_with_zeros)
+    }
+
+    /// Whether a piece with this end brings the time of the last write, also where nothing differs.
+    fn is_last(&self, end: u64) -> bool {
+        end >= self.length
+    }
+
+    async fn write(&mut self, offset: u64, frame: Frame) -> Result<(), Errno> {
+        let written = self.client.write_column(self.to, self.column, offset, frame, self.mtime);
+        let verifier = written.await?;
+        match *self.written.get_or_insert(verifier) == verifier {
+            true => Ok(()),
+            false => Err(Errno::EAGAIN),
+        }
+    }
+
+    /// It is durable at once: no restart takes it back.
+    async fn punch(&self, range: Range<u64>) -> Result<(), Errno> {
+        let blocks = (range.end - range.start).div_ceil(BLOCK_BYTES as u64);
+        let request = ObjectRequest {
+            offset: range.start,
+            bytes: blocks.try_into().unwrap_or(u32::MAX),
+            mtime: self.mtime,
+            ..self.client.request(self.to, self.column)
+        };
+        let target = self.to.layout.server(self.column);
+        self.client.ask(target, op::PUNCH, true, &request).await.map(drop)
+    }
+}
+
+/// Bytes that begin at a block as runs of blocks which are zeros, or of which none is.
+fn runs(bytes: &[u8]) -> Vec<(Range<usize>, bool)> {
+    let mut runs: Vec<(Range<usize>, bool)> = Vec::new();
+    for (block, start) in bytes.chunks(BLOCK_BYTES).zip((0..).step_by(BLOCK_BYTES)) {
+        let (end, is_zeros) = (start + block.len(), block.iter().all(|byte| *byte == 0));
+        match runs.last_mut() {
+            Some((run, same)) if *same == is_zeros => run.end = end,
+            _ => runs.push((start..end, is_zeros)),
+        }
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_of_zeros_begin_and_end_at_blocks() {
+        let mut bytes = vec![0; 5 * BLOCK_BYTES + 10];
+        assert_eq!(runs(&bytes), [(0..bytes.len(), true)]);
+        bytes[BLOCK_BYTES + 7] = 1;
+        bytes[3 * BLOCK_BYTES - 1] = 1;
+        bytes[5 * BLOCK_BYTES + 9] = 1;
+        let block = |from, to| from * BLOCK_BYTES..to * BLOCK_BYTES;
+        let last = 5 * BLOCK_BYTES..bytes.len();
+        assert_eq!(
+            runs(&bytes),
+            [(block(0, 1), true), (block(1, 3), false), (block(3, 5), true), (last, false)]
+        );
+        assert_eq!(runs(&[]), []);
     }
 }

@@ -58,7 +58,7 @@ impl Client {
         Ok((nearest < u64::MAX - 1).then_some(nearest))
     }
 
-    async fn seek_column(
+    pub(super) async fn seek_column(
         &self,
         file: &FileRef,
         column: u16,

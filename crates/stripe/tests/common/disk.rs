@@ -34,6 +34,7 @@ pub struct Disk {
     pub bad_reads: usize,
     pub reads: usize,
     pub read_bytes: usize,
+    pub written_bytes: usize,
     pub syncs: usize,
     random: u64,
 }
@@ -47,6 +48,11 @@ fn put(bytes: &mut Vec<u8>, offset: usize, data: &[u8]) {
 
 fn is_hole(block: &[u8]) -> bool {
     block.iter().all(|byte| *byte == 0)
+}
+
+/// Bytes that a file takes: blocks of zeros take none.
+fn taken(bytes: &[u8]) -> u64 {
+    4096 * bytes.chunks(4096).filter(|block| !is_hole(block)).count() as u64
 }
 
 impl Disk {
@@ -105,9 +111,8 @@ impl Disk {
     }
 
     fn used(&self) -> usize {
-        let blocks = |bytes: &Vec<u8>| bytes.chunks(4096).filter(|b| !is_hole(b)).count();
         let files = self.files.values().filter_map(|file| file.now.as_ref());
-        self.others + files.map(blocks).sum::<usize>() * 4096
+        self.others + files.map(|bytes| taken(bytes)).sum::<u64>() as usize
     }
 
     /// Bytes that a write takes besides those that the file has there.
@@ -206,8 +211,8 @@ impl Disk {
             }
             DiskOp::Stat { file } => {
                 let now = self.files.get(&file).and_then(|file| file.now.as_ref());
-                let bytes = now.ok_or(DiskError::NotFound)?.len() as u64;
-                Ok(DiskReply::Stat { bytes, used: bytes, changed: 0 })
+                let now = now.ok_or(DiskError::NotFound)?;
+                Ok(DiskReply::Stat { bytes: now.len() as u64, used: taken(now), changed: 0 })
             }
             DiskOp::List(listing) => Ok(DiskReply::Files(self.list(listing))),
             DiskOp::Space => {
@@ -258,6 +263,7 @@ impl Disk {
             self.files.entry(file).or_default().now.get_or_insert_default();
             return Err(DiskError::NoSpace);
         }
+        self.written_bytes += data.len();
         let end = (offset + data.len()) as u64;
         self.bad.retain(|(bad, at)| *bad != file || *at < offset as u64 || *at >= end);
         let file = self.files.entry(file).or_default();
