@@ -211,5 +211,5 @@ pub const SPACE_SPAN: Duration = Duration::from_secs(2);
 /// The same for a server whose last answer, or silence, is known: a hundred times what a disk's answer takes.
 pub const SPACE_AGAIN_SPAN: Duration = Duration::from_millis(100);
 
-/// Groups of blocks that one SEEK looks through: their checksums may have to be read.
+/// Groups of blocks that one SEEK looks through, whose checksums may have to be read; as many a scrub passes at once.
 pub const SEEK_GROUPS_MAX: usize = 256;

@@ -3,19 +3,22 @@
 //! It goes over the index, object by object, then over the files of objects that the index does not know. An object is
 //! read a window of 256 KiB at a time, past the cache. A window is read with the object's `commits` gate held and
 //! compared, block by block, with the checksums beside it, and these with the ones in memory. Blocks that the log has
-//! newer are counted and left out: what is in place of them is not read any more. A mismatch is damage as if a
-//! reader had met it. Rounds begin at a random place, so that also a server that is started often comes everywhere.
+//! newer are counted and left out: what is in place of them is not read any more. A mismatch is damage as if a reader
+//! had met it. Groups of blocks that a file has neither checksums nor data of are passed over. Rounds begin at a
+//! random place, so that also a server that is started often comes everywhere.
 //!
 //! Invariant: a round that counts has compared every object that was recorded when it began and is still there: each
 //! block of it that was in place alone.
 
 use crate::disk::Disk;
 use crate::limits::{
-    LIST_COUNT_MAX, SCRUB_AGAIN_MAX, SCRUB_PAUSE, SCRUB_WAIT, UNREADABLE_SPAN, WINDOW_BLOCKS,
+    LIST_COUNT_MAX, SCRUB_AGAIN_MAX, SCRUB_PAUSE, SCRUB_WAIT, SEEK_GROUPS_MAX, UNREADABLE_SPAN,
+    WINDOW_BLOCKS,
 };
 use crate::log::Run;
 use crate::object::{
-    GROUP_BLOCKS, HEADER_BYTES, Header, data_offset, decode_sums, group_of, sums_offset, zero_sum,
+    GROUP_BLOCKS, GROUP_BYTES, HEADER_BYTES, Header, data_offset, decode_sums, group_of,
+    sums_offset, zero_sum,
 };
 use crate::objects::{Object, Phase, Spot, State};
 use crate::protocol::ObjectRequest;
@@ -258,13 +261,80 @@ impl Inner {
         object: &Rc<Object>,
     ) -> Result<(), Errno> {
         self.scrub_header(disk, object).await?;
+        let mut room = self.file_room(disk, object).await;
         let mut first = 0;
         while first < placed_blocks(&object.state.borrow()) {
             self.wait_to_scrub(disk, pace).await;
-            self.scrub_window(disk, object, first).await?;
-            first += WINDOW_BLOCKS as u64;
+            let (next, read) = self.scrub_some(disk, object, first).await?;
+            // What the file has no room for was no read of the disk, and the pace is by the room that is taken.
+            let read = read.min(room);
+            room -= read;
+            note(disk, |scrubbed| scrubbed.note_read(read));
+            first = next;
         }
         Ok(())
+    }
+
+    /// Bytes that the object's file takes on its disk. Of what is one window it does not matter.
+    async fn file_room(&self, disk: &Disk, object: &Object) -> u64 {
+        let file = object.file();
+        if placed_blocks(&object.state.borrow()) <= WINDOW_BLOCKS as u64 {
+            return u64::MAX;
+        }
+        match disk.ask(|| DiskOp::Stat { file }).await {
+            Ok(DiskReply::Stat { used, .. }) => used,
+            // The read that follows says why.
+            _ => u64::MAX,
+        }
+    }
+
+    /// The window that begins with a block, or the groups there that the file has nothing of: which block follows, and
+    /// bytes that were read.
+    async fn scrub_some(
+        &self,
+        disk: &Disk,
+        object: &Object,
+        first: u64,
+    ) -> Result<(u64, u64), Errno> {
+        // Nothing is committed, placed or cut off meanwhile.
+        let _gate = object.commits.acquire(1).await;
+        let behind = self.hole_end(disk, object, first).await?;
+        if behind > first {
+            return Ok((behind, 0));
+        }
+        let read = self.scrub_window(disk, object, first).await?;
+        Ok((first + WINDOW_BLOCKS as u64, read))
+    }
+
+    /// Behind the groups from a block on of which the file has neither checksums nor data, so many at most, and memory
+    /// knows of none: there is nothing to compare.
+    async fn hole_end(&self, disk: &Disk, object: &Object, first: u64) -> Result<u64, Errno> {
+        let group = group_of(first);
+        let end = placed_blocks(&object.state.borrow()).div_ceil(GROUP_BLOCKS);
+        let end = end.min(group + SEEK_GROUPS_MAX as u64);
+        if !first.is_multiple_of(GROUP_BLOCKS) || group >= end {
+            return Ok(first);
+        }
+        let (file, offset) = (object.file(), sums_offset(group));
+        let bytes = sums_offset(end) - offset;
+        let found = disk.ask(|| DiskOp::FindData { file, offset, bytes }).await;
+        let Ok(DiskReply::Data(found)) = found else { return Ok(first) };
+        let there = (found.saturating_sub(HEADER_BYTES) / GROUP_BYTES).clamp(group, end);
+        let known = {
+            let cache = self.cache.borrow();
+            let has_sums = |group: &u64| {
+                cache.has_group(object.key, *group)
+                    && cache.group_sums(object.key, *group).iter().any(|sum| *sum != zero_sum())
+            };
+            (group..there).find(has_sums).unwrap_or(there)
+        };
+        if known > group {
+            // A file that is cut short looks like one that goes on with a hole: this read tells them apart.
+            let last = (known * GROUP_BLOCKS).min(placed_blocks(&object.state.borrow()));
+            let into = disk.frame(BLOCK_BYTES).await;
+            self.read_file(object, data_offset(last.saturating_sub(1)), into).await?;
+        }
+        Ok(known * GROUP_BLOCKS)
     }
 
     /// Waits until the next read is due and no reader waits for this server's disks, for a while at most.
@@ -301,9 +371,8 @@ impl Inner {
         checked.map_err(|why| self.damage(disk, object.id, &why))
     }
 
-    async fn scrub_window(&self, disk: &Disk, object: &Object, first: u64) -> Result<(), Errno> {
-        // Nothing is committed, placed or cut off meanwhile.
-        let _gate = object.commits.acquire(1).await;
+    /// A window of an object whose gate is held: bytes that were read.
+    async fn scrub_window(&self, disk: &Disk, object: &Object, first: u64) -> Result<u64, Errno> {
         let group = group_of(first);
         let count = placed_blocks(&object.state.borrow()).saturating_sub(first);
         let blocks = first..first + count.min(WINDOW_BLOCKS as u64);
@@ -312,15 +381,14 @@ impl Inner {
         let count = blocks.end - blocks.start;
         note(disk, |scrubbed| scrubbed.logged_blocks += count - in_place);
         if in_place == 0 {
-            return Ok(());
+            return Ok(0);
         }
         let into = disk.frame(BLOCK_BYTES).await;
         let sums = decode_sums(&self.read_file(object, sums_offset(group), into).await?);
         let into = disk.frame(count as usize * BLOCK_BYTES).await;
         let data = self.read_file(object, data_offset(first), into).await?;
-        note(disk, |scrubbed| scrubbed.note_read((count + 1) * BLOCK));
         let bad = self.find_bad(object, blocks, &sums, &data);
-        bad.map_or(Ok(()), |block| Err(self.report_damage(object, block)))
+        bad.map_or(Ok((count + 1) * BLOCK), |block| Err(self.report_damage(object, block)))
     }
 
     /// The first of these blocks that is in place and does not fit its checksum, or whose checksum is not the one that

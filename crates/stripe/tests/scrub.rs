@@ -181,6 +181,41 @@ fn what_changes_while_it_is_read_is_no_damage() {
     assert!(seen.bytes >= 4 * BYTES as u64, "{seen:?}");
 }
 
+/// A hole costs no reads and counts as no bytes: the pace is by what is there. Damage in it is found.
+#[test]
+fn what_a_sparse_file_has_no_bytes_of_is_passed_over() {
+    const FAR: u64 = 40 << 20;
+    let mut world = World::with(1, 1, 1, often);
+    let mut file = world.single(1);
+    file.truncations += 1;
+    world.truncate(&file, FAR + (20 << 20)).unwrap();
+    world.write(&file, 0, &pattern(1, 9000)).unwrap();
+    world.write(&file, FAR, &pattern(2, 9000)).unwrap();
+    world.commit(&file).unwrap();
+    world.forget_memory();
+    until(&mut world, |seen| seen.running);
+    let before = world.servers[0].disks[0].reads;
+    rounds(&mut world, 1);
+    let reads = world.servers[0].disks[0].reads - before;
+    let seen = scrubbed(&world);
+    assert_eq!((damaged(&world), seen.damaged, seen.unread), (vec![], 0, 0));
+    assert!(reads < 80, "{reads} reads of two groups");
+    assert!((8 * 4096..100_000).contains(&seen.bytes), "{seen:?}");
+    let object = World::object(1, 0);
+    let whole = world.servers[0].disks[0].bytes(object).unwrap().to_vec();
+    for (at, cut) in [(FAR / 2, false), (FAR + (10 << 20), true)] {
+        let mut bytes = whole.clone();
+        match cut {
+            true => bytes.truncate(at as usize),
+            false => bytes[at as usize] = 1,
+        }
+        world.servers[0].disks[0].restore(object, bytes);
+        world.servers[0].kill();
+        rounds(&mut world, 1);
+        assert_eq!(damaged(&world), [object], "byte {at}");
+    }
+}
+
 #[test]
 fn without_a_period_nothing_is_read() {
     let never = |server| ServerConfig { scrub: None, ..small(server) };
