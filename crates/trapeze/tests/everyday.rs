@@ -160,3 +160,37 @@ fn a_copy_of_a_directory_is_a_cluster_of_its_own() {
         said(&out)
     );
 }
+
+/// A period that a command did not write down would be forgotten by the next start, with nothing to tell of it.
+#[test]
+fn init_and_join_write_the_period_of_the_scrub_to_the_configuration() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    let port = common::free_ports(2);
+    let [here, there] = [port, port + 1].map(|port| format!("127.0.0.1:{port}"));
+    let done = |arguments: &[&str], input: &[u8]| {
+        let out = typed(dir, arguments, input);
+        assert!(out.status.success(), "{arguments:?}: {}", said(&out));
+        told(&out)
+    };
+    let written = |name: &str| {
+        let file = fs::read_to_string(dir.join(name).join("machine.toml")).unwrap();
+        let table: toml::Table = toml::from_str(&file).unwrap();
+        table.get("scrub").map(|scrub| scrub.to_string())
+    };
+    let first = ["init", "--dir", "first", "--listen", &here];
+    let printed = done(&[&first[..], &["--scrub", "30"]].concat(), b"");
+    assert_eq!(written("first").as_deref(), Some("30.0"));
+    let other = ["init", "--dir", "other", "--listen", &there];
+    done(&[&other[..], &["--scrub", "off"]].concat(), b"");
+    assert_eq!(written("other").as_deref(), Some("\"off\""));
+    let token = printed.split_whitespace().find(|word| word.starts_with("trapeze1:")).unwrap();
+    let serve = ["serve", "--config", "machine.toml"].map(String::from);
+    let mut command = ended_by_signals(program());
+    command.args(serve).current_dir(dir.join("first"));
+    let manager = Process::start_command("serve", command, &dir.join("log")).unwrap();
+    let join = ["join", "-", "--listen", &there, "--name", "io9", "--dir", "joined"];
+    done(&[&join[..], &["--scrub", "0.5"]].concat(), token.as_bytes());
+    assert_eq!(written("joined").as_deref(), Some("0.5"));
+    manager.stop().unwrap();
+}
