@@ -207,8 +207,19 @@ async fn follow_gone(objects: stripe::Client, member: members::Client) {
     }
 }
 
-/// For a clean stop: how far the disks and the manager are stands in their labels, and the manager knows the disks'.
-pub async fn settle(io: Option<Server>, manager: Option<names::Handle>, member: members::Client) {
+/// How long the last checkpoint of a server that stops is waited for: that of a full log takes a second or two.
+const PLACING_SPAN: Duration = Duration::from_secs(5);
+/// How long the manager may take to hear how far the disks are.
+const TELLING_SPAN: Duration = Duration::from_secs(1);
+
+/// For a clean stop: objects have what the manager knows of their files, how far the disks and the manager are stands
+/// in the disks' labels, and the manager knows the disks'. Ends within seconds, also where others are away.
+pub async fn settle(
+    cx: Cx,
+    io: Option<Server>,
+    manager: Option<names::Handle>,
+    member: members::Client,
+) {
     if let Some(manager) = manager {
         manager.settle(None).await;
     }
@@ -217,8 +228,11 @@ pub async fn settle(io: Option<Server>, manager: Option<names::Handle>, member: 
     {
         // Without an answer, or without a disk that can be written to, it is as if the machine had died.
         let _ = member.stopping().await;
+        let _ = cx.with_deadline(PLACING_SPAN, io.place_descriptions()).await;
+        // What the checkpoint wrote is noted, too.
         let _ = io.note().await;
-        let _ = member.tell_disks(&told_disks(&io)).await;
+        let told = told_disks(&io);
+        let _ = cx.with_deadline(TELLING_SPAN, member.tell_disks(&told)).await;
     }
 }
 

@@ -107,6 +107,16 @@ impl Changed {
         found
     }
 
+    /// All files that are to be described.
+    pub fn all(&self) -> Vec<Known> {
+        self.files.iter().map(|(file, spot)| (*file, spot.clone())).collect()
+    }
+
+    /// Directories whose files have another path since they were taken.
+    pub fn trees(&self) -> &BTreeSet<FileId> {
+        &self.trees
+    }
+
     /// Directories whose files have another path since this was asked last.
     pub fn take_trees(&mut self) -> BTreeSet<FileId> {
         std::mem::take(&mut self.trees)

@@ -131,6 +131,10 @@ pub const GONE_INTERVAL: Duration = Duration::from_secs(60);
 pub const DESCRIBE_INTERVAL: Duration = Duration::from_secs(5);
 /// How long a server is waited for then.
 pub const DESCRIBE_DEADLINE: Duration = Duration::from_secs(2);
+/// The same before a server or the manager stops: each has a second for its last word.
+pub const DESCRIBE_LAST_DEADLINE: Duration = Duration::from_millis(500);
+/// How long a manager that stops describes what changed.
+pub const DESCRIBE_LAST_SPAN: Duration = Duration::from_secs(1);
 /// Files that are described in one round: 400 a second, for which the disks write 3 MB a second.
 pub const DESCRIBED_AT_ONCE: usize = 2048;
 /// Files that are described by the same requests: the manager looks at them in a fifth of a millisecond.

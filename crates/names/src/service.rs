@@ -71,6 +71,8 @@ struct Service<O> {
     begun: Notify,
     /// What each active server knows of this store.
     told: RefCell<BTreeMap<NodeId, Witness>>,
+    /// Servers that stop, and were told of all files for that; until they answer again.
+    parted: RefCell<BTreeSet<NodeId>>,
     /// The last change whose record is appended.
     appended: Cell<u64>,
     syncing: Cell<bool>,
@@ -173,8 +175,8 @@ impl Handle {
         self.0.restoration()
     }
 
-    /// Everything so far is on stable storage, and this server knows how far that is, or each that answers soon: for a
-    /// clean stop.
+    /// Everything so far is on stable storage, and this server, or each that answers soon, knows how far that is and
+    /// what its objects are to be told of their files: for a clean stop.
     pub async fn settle(&self, server: Option<NodeId>) {
         self.0.settle(server).await;
     }
@@ -266,6 +268,7 @@ pub fn serve<O: Objects>(
         members: RefCell::default(),
         begun: Notify::new(cx),
         told: RefCell::default(),
+        parted: RefCell::default(),
         cx: cx.clone(),
         volume: config.volume.volume,
         scrub: config.scrub,

@@ -152,6 +152,61 @@ fn a_server_that_is_away_is_told_when_it_is_back() {
     assert_eq!(path(&cluster, file), "/file");
 }
 
+/// A server that stops, or the manager where none is named, has had its last word.
+fn last_word(cluster: &mut Cluster, server: Option<NodeId>) {
+    let handle = cluster.handle.clone().unwrap();
+    cluster.run(0, async move { handle.settle(server).await });
+}
+
+#[test]
+fn a_server_that_stops_is_told_at_once_what_changed_and_the_others_are_told_as_ever() {
+    let mut cluster = Cluster::new(1);
+    let folder = directory(&mut cluster, ROOT, b"folder");
+    let file = put_in(&mut cluster, folder, b"file");
+    assert_eq!(told(&cluster, file), None);
+    let servers = [11, 12, 13].map(NodeId);
+    servers.iter().for_each(|server| last_word(&mut cluster, Some(*server)));
+    assert_eq!(path(&cluster, file), "/folder/file");
+    assert_eq!(cluster.objects.0.descriptions.get(), 1, "it has one column, on one server");
+    forget(&cluster);
+    cluster.turns(SOON);
+    assert_eq!(path(&cluster, file), "/folder/file");
+}
+
+#[test]
+fn a_manager_that_stops_tells_what_changed_and_does_not_wait_for_servers_that_stopped_before() {
+    let mut cluster = Cluster::new(1);
+    let folder = directory(&mut cluster, ROOT, b"folder");
+    let file = put_in(&mut cluster, folder, b"file");
+    cluster.turns(SOON);
+    let client = cluster.client(1);
+    let renamed = async move { client.rename(&WHO, ROOT, b"folder", ROOT, b"moved", 0).await };
+    cluster.run(1, renamed).unwrap();
+    last_word(&mut cluster, None);
+    assert_eq!(path(&cluster, file), "/moved/file", "the name of its directory changed");
+    let servers = [11, 12, 13].map(NodeId);
+    servers.iter().for_each(|server| last_word(&mut cluster, Some(*server)));
+    let before = cluster.objects.0.descriptions.get();
+    last_word(&mut cluster, None);
+    assert_eq!(cluster.objects.0.descriptions.get(), before);
+}
+
+#[test]
+fn a_file_that_got_objects_long_after_its_name_is_told_its_name_before_a_stop() {
+    let mut cluster = Cluster::new(1);
+    let client = cluster.client(1);
+    let made = async move { create(&client, b"empty", None).await };
+    let file = cluster.run(1, made).unwrap().attr.file;
+    cluster.turns(SOON);
+    let client = cluster.client(1);
+    cluster.run(1, async move {
+        client.open(&WHO, file, READ | WRITE).await.unwrap();
+        close(&client, file, 0).await;
+    });
+    last_word(&mut cluster, None);
+    assert_eq!(path(&cluster, file), "/empty");
+}
+
 #[test]
 fn what_was_not_told_when_the_manager_died_is_told_by_the_next_incarnation() {
     let mut cluster = Cluster::new(1);

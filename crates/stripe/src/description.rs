@@ -13,8 +13,9 @@ use crate::limits::{
 use crate::log::{Kind, Record};
 use crate::objects::{Object, Phase, Spot};
 use crate::protocol::{ObjectRequest, Shape, decode_object, encode_object};
-use crate::server::Inner;
-use node::{Answer, Request};
+use crate::server::{Inner, Server};
+use node::{Answer, Notify, Request};
+use std::cell::Cell;
 use std::rc::Rc;
 use wire::codec::{Decoder, Encoder, Short};
 use wire::limits::{BLOCK_BYTES, TRAILER_BYTES_MAX, TRAILER_WORD_BYTES};
@@ -260,6 +261,39 @@ impl Inner {
         if disk.journal.append(record, Vec::new()).await.is_ok() {
             object.state.borrow_mut().announced = true;
             disk.unapplied.borrow_mut().insert(object.id, object.clone());
+        }
+    }
+}
+
+impl Server {
+    /// Brings what was described into the headers of objects, by a checkpoint of each disk that has such: for a clean
+    /// stop. One that fails is in [`problems`](Server::problems).
+    pub async fn place_descriptions(&self) {
+        let is_due = |disk: &&Disk| {
+            let placing = disk.checkpointing.available() == 0;
+            disk.check().is_ok() && (placing || !disk.described.borrow().is_empty())
+        };
+        let due: Vec<usize> =
+            self.0.disks.iter().filter(is_due).map(|disk| usize::from(disk.id.0)).collect();
+        let (left, ended) = (Rc::new(Cell::new(due.len())), Rc::new(Notify::new(&self.0.cx)));
+        for disk in due {
+            let (server, left, ended) = (self.0.clone(), left.clone(), ended.clone());
+            // A checkpoint goes on where its caller gives up: it cannot be left in the middle.
+            self.0.cx.spawn("stripe last checkpoint", async move {
+                let disk = &server.disks[disk];
+                if let Err(error) = server.checkpoint(disk).await {
+                    server.report(format!("disk {}: descriptions of files: {error}", disk.id.0));
+                }
+                left.set(left.get() - 1);
+                ended.notify_all();
+            });
+        }
+        loop {
+            let one = ended.wait();
+            if left.get() == 0 {
+                return;
+            }
+            one.await;
         }
     }
 }

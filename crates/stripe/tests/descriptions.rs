@@ -162,6 +162,26 @@ fn what_was_described_is_in_place_after_a_minute_without_any_other_write() {
 }
 
 #[test]
+fn what_was_described_is_in_place_after_a_clean_stop() {
+    let mut world = World::new(1, 1);
+    let files: Vec<FileRef> = (1..=3).map(|file| world.single(file)).collect();
+    files.iter().for_each(|file| put(&mut world, file));
+    files.iter().for_each(|file| tell(&mut world, file, described("/a")).unwrap());
+    let server = world.servers[0].server.clone().unwrap();
+    let before = server.counters().checkpoints;
+    for _ in 0..2 {
+        let placed = server.clone();
+        world.run_on(0, async move { placed.place_descriptions().await });
+        assert_eq!(server.counters().checkpoints, before + 1, "once: then all is in place");
+    }
+    world.servers[0].crash();
+    for file in &files {
+        assert_eq!(ask(&mut world, file), Ok(Some(described("/a"))));
+        has_its_bytes(&mut world, file);
+    }
+}
+
+#[test]
 fn a_description_without_a_path_leaves_the_path() {
     let mut world = World::new(1, 1);
     let file = world.single(1);

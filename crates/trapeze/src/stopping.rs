@@ -21,6 +21,8 @@ use wire::{Errno, Time};
 const STANDSTILL_SPAN: Duration = Duration::from_secs(10);
 /// How long the manager may take to hear a good-bye.
 const GOODBYE_SPAN: Duration = Duration::from_secs(2);
+/// How long a server may take to put in place what it must not forget: more than all steps of that together.
+const SETTLE_SPAN: Duration = Duration::from_secs(10);
 /// How long what is under way may take to end when something could not be saved: programs still get their errors.
 pub(crate) const GIVEN_UP_SPAN: Duration = Duration::from_secs(1);
 /// How often people are told how far it is.
@@ -130,13 +132,14 @@ pub(crate) fn leave(running: &mut Running) -> io::Result<()> {
     leave_with(&mut running.host, &running.services)
 }
 
-/// A server's last word: how far it and the manager are is noted in a second place.
+/// A server's last word: its objects know what the manager knows of their files, and how far it and the manager are is
+/// noted in a second place.
 pub(crate) fn settle(running: &mut Running) -> io::Result<()> {
     let Services { io, manager, member, .. } = &running.services;
     let Some(member) = member.clone() else { return Ok(()) };
-    let (cx, settled) =
-        (running.host.node().cx().clone(), cluster::settle(io.clone(), manager.clone(), member));
-    let settling = async move { cx.with_deadline(GOODBYE_SPAN, settled).await };
+    let cx = running.host.node().cx().clone();
+    let settled = cluster::settle(cx.clone(), io.clone(), manager.clone(), member);
+    let settling = async move { cx.with_deadline(SETTLE_SPAN, settled).await };
     running.host.block_on(settling).map(drop)
 }
 

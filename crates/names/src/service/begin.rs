@@ -5,7 +5,8 @@
 
 use super::{Service, upkeep};
 use crate::limits::{
-    RETRY_INTERVAL, SYNC_INTERVAL, WITNESS_DEADLINE, WITNESS_LAST_SPAN, WITNESS_PAUSE, WITNESS_SPAN,
+    DESCRIBE_LAST_SPAN, RETRY_INTERVAL, SYNC_INTERVAL, WITNESS_DEADLINE, WITNESS_LAST_SPAN,
+    WITNESS_PAUSE, WITNESS_SPAN,
 };
 use crate::lineage::{Judgement, Older};
 use crate::manager::{OpenError, VolumeSettings};
@@ -184,6 +185,8 @@ impl<O: Objects> Service<O> {
         // Some may have stopped before, and not in silence.
         let span = if server.is_some() { WITNESS_DEADLINE } else { WITNESS_LAST_SPAN };
         self.tell(&behind, span).await;
+        // What is not told within that time the next incarnation tells.
+        let _ = self.cx.with_deadline(DESCRIBE_LAST_SPAN, self.describe_now(server)).await;
     }
 
     /// The active servers that do not know yet how far the store is.

@@ -7,13 +7,14 @@ use super::Service;
 use crate::describe::{Due, Known, Spot};
 use crate::keys::{self, Table};
 use crate::limits::{
-    DESCRIBE_DEADLINE, DESCRIBE_INTERVAL, DESCRIBED_AT_ONCE, DESCRIBED_DIRECTORIES_MAX,
-    DESCRIBED_SINCE_SECONDS, DESCRIBED_SPAN, DESCRIBED_TOGETHER, GONE_PAUSE, GONE_SLICE,
-    WALKED_NAMES,
+    DESCRIBE_DEADLINE, DESCRIBE_INTERVAL, DESCRIBE_LAST_DEADLINE, DESCRIBED_AT_ONCE,
+    DESCRIBED_DIRECTORIES_MAX, DESCRIBED_SINCE_SECONDS, DESCRIBED_SPAN, DESCRIBED_TOGETHER,
+    GONE_PAUSE, GONE_SLICE, WALKED_NAMES,
 };
 use crate::objects::Objects;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use std::time::Duration;
 use stripe::Description;
 use wire::{Errno, FileId, Home, NodeId, ObjectId, Time, Wall};
 
@@ -34,6 +35,12 @@ struct Round {
     /// Files of which objects know no path, and no change said one.
     nameless: BTreeSet<FileId>,
 }
+
+/// Objects that are due descriptions, by where they are.
+type Homes = BTreeMap<Home, Vec<(ObjectId, Description)>>;
+
+/// The verifier of a server, and what became of each object.
+type Answers = (Option<u64>, Vec<Result<(), Errno>>);
 
 /// A walk over all names.
 #[derive(Default)]
@@ -90,24 +97,8 @@ impl<O: Objects> Service<O> {
 
     async fn describe_together(&self, round: &mut Round, files: Vec<Known>) {
         let due = self.manager.borrow_mut().due(files);
-        let mut homes: BTreeMap<Home, Vec<(ObjectId, Description)>> = BTreeMap::new();
-        let mut again = BTreeSet::new();
-        for one in &due {
-            for (column, home) in &one.columns {
-                if round.silent.contains(&home.server) {
-                    again.insert(one.file);
-                    continue;
-                }
-                let object = ObjectId { volume: self.volume, file: one.file, column: *column };
-                homes.entry(*home).or_default().push((object, one.description.clone()));
-            }
-        }
-        let calls = homes.iter().map(async |(home, objects)| {
-            let told = self.objects.describe(*home, objects);
-            let told = self.cx.with_deadline(DESCRIBE_DEADLINE, told).await;
-            told.unwrap_or_else(|_| (None, vec![Err(Errno::ETIMEDOUT); objects.len()]))
-        });
-        let told = node::all(calls).await;
+        let (homes, mut again) = self.homes_of(&due, |server| !round.silent.contains(&server));
+        let told = self.tell_objects(&homes, DESCRIBE_DEADLINE).await;
         let (mut missing, mut nameless) = (BTreeSet::new(), BTreeSet::new());
         for ((home, objects), (verifier, results)) in homes.iter().zip(told) {
             self.note_verifier(round, home.server, verifier);
@@ -128,6 +119,72 @@ impl<O: Objects> Service<O> {
         });
     }
 
+    /// The objects that are due descriptions on servers that are `asked`, and files that have others, too.
+    fn homes_of(&self, due: &[Due], asked: impl Fn(NodeId) -> bool) -> (Homes, BTreeSet<FileId>) {
+        let (mut homes, mut others) = (Homes::new(), BTreeSet::new());
+        for one in due {
+            for (column, home) in &one.columns {
+                if !asked(home.server) {
+                    others.insert(one.file);
+                    continue;
+                }
+                let object = ObjectId { volume: self.volume, file: one.file, column: *column };
+                homes.entry(*home).or_default().push((object, one.description.clone()));
+            }
+        }
+        (homes, others)
+    }
+
+    /// Tells the objects; the answers of each home, in their order.
+    async fn tell_objects(&self, homes: &Homes, deadline: Duration) -> Vec<Answers> {
+        let calls = homes.iter().map(async |(home, objects)| {
+            let told = self.objects.describe(*home, objects);
+            let told = self.cx.with_deadline(deadline, told).await;
+            told.unwrap_or_else(|_| (None, vec![Err(Errno::ETIMEDOUT); objects.len()]))
+        });
+        node::all(calls).await
+    }
+
+    /// For a server that stops, or for all of them when the manager does: what changed and was not told yet is told at
+    /// once. It stays due, for the case that neither of them stops.
+    pub(super) async fn describe_now(&self, server: Option<NodeId>) {
+        let mut round = Round::default();
+        if server.is_none() {
+            round.silent.clone_from(&self.parted.borrow());
+        }
+        let trees = self.manager.borrow().changed.trees().clone();
+        round.trees.extend(trees.into_iter().map(|directory| (directory, None)));
+        self.walk_some(&mut round).await;
+        let changed = self.manager.borrow().changed.all();
+        self.tell_changed(&mut round, changed, server).await;
+        if !round.nameless.is_empty() {
+            let nameless = round.nameless.clone();
+            round.walk = Some(Walk::since(NEVER));
+            self.walk_some(&mut round).await;
+            let mut named = self.manager.borrow().changed.all();
+            named.retain(|(file, spot)| spot.is_some() && nameless.contains(file));
+            self.tell_changed(&mut round, named, server).await;
+        }
+        self.parted.borrow_mut().extend(server);
+    }
+
+    async fn tell_changed(&self, round: &mut Round, files: Vec<Known>, server: Option<NodeId>) {
+        for some in files.chunks(DESCRIBED_TOGETHER) {
+            let due = self.manager.borrow_mut().due(some.to_vec());
+            let asked = |one| server.unwrap_or(one) == one && !round.silent.contains(&one);
+            let (homes, _) = self.homes_of(&due, asked);
+            let told = self.tell_objects(&homes, DESCRIBE_LAST_DEADLINE).await;
+            for ((home, objects), (verifier, results)) in homes.iter().zip(told) {
+                if verifier.is_none() {
+                    round.silent.insert(home.server);
+                }
+                let results = objects.iter().zip(results);
+                let nameless = results.filter(|(_, result)| *result == Err(Errno::ENODATA));
+                round.nameless.extend(nameless.map(|((object, _), _)| object.file));
+            }
+        }
+    }
+
     fn note_described(&self, round: &mut Round, due: Vec<Due>, again: impl Fn(&Due) -> bool) {
         let now = self.cx.now();
         let mut manager = self.manager.borrow_mut();
@@ -145,6 +202,7 @@ impl<O: Objects> Service<O> {
             return;
         };
         round.heard.insert(server);
+        self.parted.borrow_mut().remove(&server);
         let before = round.verifiers.insert(server, verifier);
         if before.is_some_and(|before| before != verifier) {
             let mut manager = self.manager.borrow_mut();
@@ -184,6 +242,11 @@ impl<O: Objects> Service<O> {
         if !round.nameless.is_empty() && round.walk.is_none() {
             round.walk = Some(Walk::since(NEVER));
         }
+        self.walk_some(round).await;
+    }
+
+    /// Goes on with the walks of a round, up to a bound.
+    async fn walk_some(&self, round: &mut Round) {
         let (mut names, mut paused) = (0, 0);
         while names < WALKED_NAMES && self.manager.borrow().changed.has_room() {
             names += match (round.trees.pop(), round.walk.take()) {

@@ -45,8 +45,11 @@ pub enum Assembled {
 pub fn assemble(file: FileId, objects: &[Object]) -> Assembled {
     let columns = best(objects);
     let told = || objects.iter().filter_map(|object| object.told.as_ref());
-    let descriptions = told().filter_map(|(_, told)| told.description.as_ref());
-    let description = descriptions.max_by_key(|description| description.ctime);
+    let descriptions = || told().filter_map(|(_, told)| told.description.as_ref());
+    let description = descriptions().max_by_key(|description| description.ctime);
+    // An object that is as new as the last description may have been told no path.
+    let named = descriptions().filter(|description| !description.path.is_empty());
+    let path = named.max_by_key(|description| description.ctime).map(|known| &known.path[..]);
     if is_nothing(objects, description) {
         return Assembled::Nothing;
     }
@@ -71,7 +74,8 @@ pub fn assemble(file: FileId, objects: &[Object]) -> Assembled {
     for (column, object) in columns.range(..layout.width()) {
         found = found.with_home(epoch, *column, object.home).expect("a column of it");
     }
-    Assembled::File(salvaged(file, (found, fragments), description, &columns))
+    let salvaged = salvaged(file, (found, fragments), description, &columns);
+    Assembled::File(Salvaged { path: path.unwrap_or_default().into(), ..salvaged })
 }
 
 /// The file's object of each column.
@@ -153,7 +157,7 @@ fn salvaged(
         truncations: told().map(|reply| reply.truncations).max().unwrap_or(0),
         lost,
         described: description.is_some(),
-        path: description.map(|known| known.path.clone()).unwrap_or_default().into(),
+        path: Box::default(),
     }
 }
 
@@ -216,6 +220,14 @@ mod tests {
         assert_eq!(homes, [home(1), home(4), home(3)]);
         assert_eq!((found.layout.epoch, &*found.path), (5, &b"/at/20"[..]));
         assert_eq!((found.attr.size, found.attr.uid, found.lost), (9000, 9, false));
+    }
+
+    #[test]
+    fn a_column_that_was_told_no_path_leaves_the_path_of_the_others() {
+        let mut new = described(object(2, 1, 1, 4096), 9000, 20);
+        new.told.as_mut().unwrap().1.description.as_mut().unwrap().path.clear();
+        let found = file(&[described(object(1, 0, 1, 4096), 9000, 10), new]);
+        assert_eq!((&*found.path, found.attr.ctime.seconds), (&b"/at/10"[..], 20));
     }
 
     #[test]

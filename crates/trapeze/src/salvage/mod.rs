@@ -41,6 +41,9 @@ const FILES: usize = 64;
 const TRIES: u32 = 15;
 const TRY_PAUSE: Duration = Duration::from_millis(200);
 
+/// As much of a directory as tells whether it has names.
+const LISTED_BYTES: usize = 4096;
+
 /// Why it ends early.
 enum Failure {
     /// A server, or one of its disks, that cannot be asked.
@@ -169,16 +172,24 @@ impl Salvage {
             described: false,
             path: Box::default(),
         };
-        // A manager that has just begun learns from the first servers that come that there were names before.
+        // A manager that has just begun learns from the first servers that come that there were names before. One that
+        // has names is refused at once.
         let mut tries = 0;
         loop {
             match self.names.salvage(&Who::ROOT, root.clone()).await {
                 Ok(_) => return Ok(()),
-                Err(Errno::EEXIST) if tries < TRIES => tries += 1,
+                Err(Errno::EEXIST) if tries < TRIES && self.has_no_names().await => tries += 1,
                 Err(errno) => return Err(Failure::Manager(errno)),
             }
             self.cx.sleep(TRY_PAUSE).await;
         }
+    }
+
+    /// Whether its root directory is empty, as that of a manager that has just begun.
+    async fn has_no_names(&self) -> bool {
+        let listed = self.names.read_directory(&Who::ROOT, FileId::ROOT, 0, LISTED_BYTES, false);
+        let is_own = |name: &[u8]| matches!(name, b"." | b"..");
+        listed.await.is_ok_and(|listing| listing.entries.iter().all(|entry| is_own(&entry.name)))
     }
 
     async fn list(&self) -> Asked<Objects> {
