@@ -14,7 +14,7 @@ use arrayvec::ArrayVec;
 use wire::NodeId;
 
 /// What a holder has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
     /// A copy of what is on stable storage as well, or in mirrors.
     Clean,
@@ -32,7 +32,7 @@ impl Role {
 }
 
 /// A node that holds a page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Holder {
     /// The node.
     pub node: NodeId,

@@ -204,13 +204,15 @@ struct Inner {
     leaving: RefCell<Leaving>,
     notices: RefCell<Notices>,
     /// Mirrors that are here and of which a directory has not heard.
-    late: RefCell<Circle<Record>>,
+    late: RefCell<Circle<PageId, Record>>,
+    /// Mirrors that are not here any more and of which a directory has not heard that.
+    denied: RefCell<Circle<Record, ()>>,
     /// This node's log, if it has one.
     log: RefCell<Option<Rc<dyn Log>>>,
     /// Pages that it has.
     logged: RefCell<logged::Logged>,
     /// Pages of this node's own whose mirrors all went at once.
-    bared: RefCell<Circle<()>>,
+    bared: RefCell<Circle<PageId, ()>>,
     epochs: RefCell<Epochs>,
     peers: RefCell<BTreeMap<NodeId, Latency>>,
     counters: RefCell<Counters>,
@@ -295,6 +297,7 @@ impl Service {
             cx.spawn("netmem prefetch", service.clone().prefetch());
         }
         cx.spawn("netmem late", service.clone().register_all_late());
+        cx.spawn("netmem denied", service.clone().deny_all_late());
         cx.spawn("netmem bared", service.clone().secure_all_bared());
         cx.spawn("netmem view", service.clone().tell_all());
         cx.spawn("netmem epochs", service.clone().tick());
@@ -447,6 +450,7 @@ impl Inner {
             leaving: RefCell::default(),
             notices: RefCell::default(),
             late: RefCell::default(),
+            denied: RefCell::default(),
             log: RefCell::new(config.log.clone()),
             logged: RefCell::default(),
             bared: RefCell::default(),

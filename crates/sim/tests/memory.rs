@@ -36,6 +36,12 @@ fn without_faults_nothing_fails_and_a_seed_is_a_run() {
     assert_ne!(first.fingerprint, passes(2, &calm(5)).fingerprint);
 }
 
+/// The backup of a page's directory had no place for the primary's own mirror, which was dropped and counted on.
+#[test]
+fn seed_3800222538_has_no_mirror_that_is_not_there() {
+    passes(3_800_222_538, &usual());
+}
+
 #[test]
 fn fresh_seeds_lose_nothing() {
     seeds::lose_nothing(usual(), Some("experiments/network-memory.toml"));

@@ -19,7 +19,7 @@ const LOG: u8 = 8;
 const SPACES_MAX: usize = (BODY_BYTES - 2) / 8;
 
 /// One node's copy of one page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Record {
     /// The page.
     pub id: PageId,

@@ -264,10 +264,12 @@ impl Service {
             return self.cx().reply(request, Answer::error(Errno::EPROTO));
         };
         let believed = self.0.home.borrow().believes(request.source, batch.view);
+        let outlived = |id| self.0.home.borrow().is_outlived(id, batch.view);
         // who wrote to a page in a view that is over need not be who does now; a guest goes by no view
         let verdict = |record: Record| match request.op {
             op::DROP if !believed && !record.id.space.is_guest() => Verdict::NotHome,
             op::REGISTER if record.writer && batch.view < view => Verdict::NotHome,
+            op::REGISTER if outlived(record.id) => Verdict::NotHome,
             what => self.handle_record(what, &record),
         };
         let verdicts: Vec<Verdict> = records.map(verdict).collect();

@@ -176,7 +176,11 @@ impl Service {
             return Ok(());
         }
         let life = self.life();
-        self.log_page(busy.stamp, &busy.data).await.map_err(weak)?;
+        match self.log_page(busy.stamp, &busy.data).await {
+            // the directory has more mirrors than it can name a log beside: one more of these does
+            Err(No::InUse) => return self.make_mirror(busy, &mirrors).await.map_err(weak),
+            logged => logged.map_err(weak)?,
+        }
         if self.life() != life {
             return Err(weak(No::Outside));
         }

@@ -8,6 +8,7 @@ use crate::directory::Role as HolderRole;
 use crate::limits::CLEANING_PAUSE;
 use crate::protocol::{No, Record};
 use crate::slots::Homes;
+use node::all;
 
 impl Service {
     /// A mirror is here; of its two directories at least one was not reached.
@@ -42,10 +43,49 @@ impl Service {
             // a mirror that was registered once is counted on, whether its homes of today have room or not
             Err(No::Unregistered | No::Room) => return false,
             Ok(()) => (),
-            Err(_) => self.forget_copy(record.id, record.version),
+            Err(_) => _ = self.drop_page(record),
         }
         self.deny_all(record);
         true
+    }
+
+    /// A mirror, or what was one, is not here, and a directory that believes so could not be told: it is told until it
+    /// has heard. Else nothing would be made in its place.
+    pub(super) fn deny_late(&self, record: Record) {
+        let counted = record.holder.role.is_hard() || record.copies > 0;
+        if counted && record.holder.node == self.me() {
+            self.0.denied.borrow_mut().insert(record, ());
+            self.0.lags.notify_all();
+        }
+    }
+
+    /// The task that tells them.
+    pub(super) async fn deny_all_late(self) {
+        loop {
+            let lags = self.0.lags.wait();
+            let next = self.0.denied.borrow_mut().next();
+            let Some((record, ())) = next else {
+                lags.await;
+                continue;
+            };
+            if self.is_denied(&record).await {
+                self.0.denied.borrow_mut().done(record, |()| true);
+            } else {
+                self.cx().sleep(CLEANING_PAUSE).await;
+            }
+        }
+    }
+
+    /// Tells the directories of today. Says whether that is over: they know, or it is of a life that they know is over.
+    async fn is_denied(&self, record: &Record) -> bool {
+        let (view, homes) = (self.view_number(), self.0.home.borrow().homes(record.id));
+        if record.holder.incarnation != self.life() || self.has_mirror(record) {
+            return true;
+        }
+        let homes = homes.into_iter().flat_map(Homes::both);
+        let told = all(homes.map(|home| self.unregister_at(home, record))).await;
+        self.announce_again(std::slice::from_ref(record));
+        view == self.view_number() && told.into_iter().all(|told| told.is_ok())
     }
 
     /// A mirror that both directories were told of, and that was dropped meanwhile, is none.

@@ -163,16 +163,18 @@ impl Service {
         let homes = self.0.home.borrow().homes(record.id).ok_or(No::Unregistered)?;
         let concerned = if record.holder.role.is_hard() { 2 } else { 1 };
         let told = homes.both().take(concerned).filter(|home| Some(*home) != knows);
-        let verdicts = all(told.map(|home| self.register_at(home, record))).await;
-        verdicts.into_iter().try_for_each(|verdict| match verdict {
+        let verdicts = all(told.map(|home| async move {
+            (home == homes.primary, self.register_at(home, record).await)
+        }));
+        verdicts.await.into_iter().try_for_each(|(primary, verdict)| match verdict {
             Some(Verdict::Done) => Ok(()),
             Some(Verdict::Stale(_)) => Err(No::Stale),
             Some(Verdict::Freed) => Err(No::Freed),
-            Some(Verdict::Enough) => Err(No::InUse),
+            // what the backup has no place for takes that of a mirror which the primary refuses
+            Some(Verdict::Enough) if primary => Err(No::InUse),
             Some(Verdict::Full) => Err(No::Room),
-            Some(Verdict::NotHome | Verdict::Outlived | Verdict::Later) | None => {
-                Err(No::Unregistered)
-            }
+            Some(Verdict::Enough | Verdict::NotHome | Verdict::Outlived | Verdict::Later)
+            | None => Err(No::Unregistered),
         })
     }
 
@@ -287,7 +289,14 @@ impl Service {
             // whether it succeeds in time or not, the directory asks again
             let _ = self.cx().with_deadline(ATTEMPT * 2, self.flush(ask.id)).await;
         }
-        if newer { No::Stale } else { No::NotHere }
+        if newer {
+            return No::Stale;
+        }
+        // whichever directory took this node for a holder, the other one does too
+        for role in [HolderRole::Mirror, HolderRole::Log] {
+            self.deny_all(&self.record(ask.id, ask.version, role, ask.copies));
+        }
+        No::NotHere
     }
 
     fn mirrored_here(&self, ask: &MirrorAgain) -> Option<(Put, Frame)> {

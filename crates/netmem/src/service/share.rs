@@ -245,7 +245,11 @@ impl Service {
         Ok(other)
     }
 
-    async fn unregister_at(&self, home: NodeId, record: &Record) -> Result<(), No> {
+    pub(super) async fn unregister_at(&self, home: NodeId, record: &Record) -> Result<(), No> {
+        if home == self.me() {
+            self.unregister_here(record);
+            return Ok(());
+        }
         let batch = Batch::of(self.view_number(), std::slice::from_ref(record), false);
         let load = Load { once: true, wait: ATTEMPT, ..self.load() };
         let reply = self.send(home, op::UNREGISTER, &batch.encode(), load).await;

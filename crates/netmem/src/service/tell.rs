@@ -216,22 +216,23 @@ impl Service {
         let mine = record.holder.node == self.me();
         let store = self.0.store.borrow();
         let own = |frame| store.memory().role(frame).is_own();
-        let in_log = record.holder.role == HolderRole::Log;
         let in_use = store.memory().find(record.id).is_some_and(own);
         drop(store);
-        // with holders enough a copy for own use is known as one of many
+        let clean = !record.holder.role.is_hard();
         let useless = match verdict {
             Verdict::Stale(_) | Verdict::Freed => true,
-            Verdict::Enough => !in_use && !in_log,
-            // nobody would hear that it is outdated
-            Verdict::Full => record.holder.role == HolderRole::Clean,
+            // a copy for own use is known as one of many
+            Verdict::Enough => clean && !in_use,
+            // the node would not hear that it is outdated
+            Verdict::Full => clean,
             _ => false,
         };
         match () {
             () if !mine || record.writer => (),
             () if useless => _ = self.drop_page(record),
-            () if !record.holder.role.is_hard() => (),
+            () if clean => (),
             () if !self.has_mirror(record) => self.deny(home, record),
+            () if verdict == Verdict::Enough => self.heed_enough(home, record),
             // the page is not known there, and must be
             () if matches!(verdict, Verdict::Full | Verdict::NotHome) => {
                 self.register_late(*record);
@@ -240,10 +241,25 @@ impl Service {
         }
     }
 
+    /// A directory can name no more mirrors. The primary decides which are surplus, and a surplus one goes at both
+    /// directories: each of the two may know of mirrors that the other one does not.
+    fn heed_enough(&self, home: NodeId, record: &Record) {
+        let primary = self.0.home.borrow().homes(record.id).map(|homes| homes.primary);
+        match record.holder.role {
+            HolderRole::Mirror if primary == Some(home) => {
+                self.drop_page(record);
+                self.deny_all(record);
+            }
+            HolderRole::Mirror => self.register_late(*record),
+            // the directory has mirrors enough, and who reads asks these first
+            _ => (),
+        }
+    }
+
     /// A mirror that was registered while it was dropped is none.
     pub(super) fn deny(&self, home: NodeId, record: &Record) {
-        if !self.has_mirror(record) {
-            self.notice(home, op::UNREGISTER, *record);
+        if !self.has_mirror(record) && !self.notice(home, op::UNREGISTER, *record) {
+            self.deny_late(*record);
         }
     }
 
@@ -373,6 +389,8 @@ impl Service {
 
     /// A directory was told that copies are gone, before or after it was told that this node has them again.
     pub(super) fn announce_again(&self, records: &[Record]) {
+        let kept = |record: &&Record| record.holder.role.is_hard() && self.has_mirror(record);
+        records.iter().filter(kept).for_each(|record| self.register_late(*record));
         let here = |record: &&Record| {
             let store = self.0.store.borrow();
             let found = store.find(record.id).filter(|(_, page, _)| page.version == record.version);
@@ -434,6 +452,7 @@ impl Service {
                 let failed = reply.is_none() && life == self.life();
                 self.note_told(to, what, records, failed);
             }
+            None if what == op::UNREGISTER => records.iter().for_each(|r| self.deny_late(*r)),
             _ => (),
         }
         if what == op::UNREGISTER {

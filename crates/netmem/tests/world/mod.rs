@@ -166,6 +166,21 @@ impl World {
         self.slots().homes(id).primary.0
     }
 
+    /// The node that knows who has its mirrors as well.
+    pub fn backup(&self, id: PageId) -> u16 {
+        self.slots().homes(id).backup.unwrap().0
+    }
+
+    /// The nodes that a directory takes for mirrors of a page.
+    pub fn named(&self, directory: u16, id: PageId) -> Vec<u16> {
+        let mut named: Vec<u16> = self.service(directory).inspect(|_, directory| {
+            let entry = directory.entry(id);
+            entry.into_iter().flat_map(|entry| entry.mirror_holders()).map(|h| h.node.0).collect()
+        });
+        named.sort_unstable();
+        named
+    }
+
     /// Shared pages of which this node is the directory: with this index or a later one.
     pub fn pages_of(&self, directory: u16, first: u64) -> impl Iterator<Item = PageId> + use<> {
         let slots = self.slots();

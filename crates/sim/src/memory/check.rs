@@ -66,8 +66,8 @@ fn problem(node: NodeId, service: &Service) -> Option<String> {
 
 type Holders = BTreeMap<(PageId, NodeId), (Version, Role)>;
 
-/// Every mirror that a node keeps has its entry, every entry its mirrors, as many as there are to be. Clean copies are
-/// soft state: an entry of one that has gone costs a message.
+/// Every mirror that a node keeps has its entry at both directories, every entry its mirrors, as many as there are to
+/// be. Clean copies are soft state: an entry of one that has gone costs a message.
 pub fn quiet(shared: &Shared, view: &View) -> Vec<String> {
     let services = shared.services.borrow();
     let members = view.members.iter().map(|up| netmem::Member { node: up.node, weight: up.weight });
@@ -91,10 +91,10 @@ pub fn quiet(shared: &Shared, view: &View) -> Vec<String> {
     }
     // who has a guest's page its process alone knows
     for ((id, node), (version, role)) in held.iter().filter(|((id, _), _)| !id.space.is_guest()) {
-        let home = slots.homes(*id).primary;
-        let missing = *role == Role::Mirror
-            && services.get(&home).is_some_and(|home| !names(home, *id, *node, *version));
-        if missing {
+        let knows =
+            |home: &NodeId| services.get(home).is_none_or(|home| names(home, *id, *node, *version));
+        let homes = slots.homes(*id).both().filter(|_| *role == Role::Mirror);
+        for home in homes.filter(|home| !knows(home)) {
             wrong.push(format!(
                 "{home} does not know that {node} has {id} version {} ({role:?})",
                 version.0
@@ -139,7 +139,7 @@ fn check_entries(
     has_room: bool,
     wrong: &mut Vec<String>,
 ) {
-    for entry in directory.entries().filter(|entry| slots.homes(entry.id).primary == node) {
+    for entry in directory.entries().filter(|entry| slots.homes(entry.id).has(node)) {
         for holder in entry.holders.iter().filter(|holder| holder.role == HolderRole::Mirror) {
             let has = held.get(&(entry.id, holder.node)).map(|(version, _)| *version);
             // an owner's copy that is newer is nobody else's business
@@ -154,7 +154,8 @@ fn check_entries(
         let mirrors =
             entry.holders.iter().filter(|holder| holder.role == HolderRole::Mirror).count();
         let bare = kind(entry.id.space) == Kind::Logged && entry.is_logged() && mirrors == 0;
-        if (entry.mirrors_missing() > 0 || bare) && has_room {
+        let primary = slots.homes(entry.id).primary == node;
+        if (entry.mirrors_missing() > 0 || bare) && has_room && primary {
             wrong.push(format!("{node} knows of {mirrors} mirrors of {}, too few", entry.id));
         }
     }
