@@ -1,4 +1,4 @@
-//! Races of network memory, scripted: r1 to r17. Each is a few nodes, what they do, and which message is late or lost.
+//! Races of network memory, scripted: r1 to r18. Each is a few nodes, what they do, and which message is late or lost.
 //! Bytes and versions are checked with every page that comes (`sim::memory::model`). Each says that its race happened:
 //! a counter or a state that nothing else leaves. Where that is a matter of microseconds the script is repeated with
 //! other times, and some of them have to hit.
@@ -519,5 +519,24 @@ fn r17_a_writer_dies_with_what_it_has_not_made_durable() {
     assert_eq!(scene.run(B, async |actor| actor.get(mirrored(1), 1).await), Ok(1));
     scene.run(B, async |actor| actor.write(mirrored(1), 2).await);
     assert_eq!(scene.run(C, async |actor| actor.get(mirrored(1), 2).await), Ok(2));
+    scene.check();
+}
+
+/// The answer that there is no page is late. Meanwhile the page is written, and then it is asked for again there.
+#[test]
+fn r18_a_page_is_put_between_an_answer_and_a_request_that_waits_for_the_same_one() {
+    let mut scene = Scene::new(18, 4, FRAMES);
+    let at_d = |id: &PageId| scene.homes_with(*id, &[A, B, C, D]).primary == D;
+    let id = (0..).map(mirrored).find(at_d).expect("some are");
+    let late = Rule { most: 1, ..Rule::of(Fault::Overtake(Picos::millis(50)), answers(op::GET)) };
+    let late = scene.strike(Rule { to: only(B), ..late });
+    let first = scene.begin(B, async move |actor| actor.get(id, 0).await);
+    scene.pass(Picos::millis(1));
+    scene.run(A, async move |actor| actor.write(id, 1).await);
+    assert!(scene.struck(late) == 1 && first.borrow().is_none());
+    let second = scene.begin(B, async move |actor| actor.get(id, 0).await);
+    assert_eq!(scene.end(&first), Err(GetError::Unknown), "as it was when it was asked for");
+    assert_eq!(scene.end(&second), Ok(1));
+    assert!(scene.counters(B).coalesced > 0);
     scene.check();
 }

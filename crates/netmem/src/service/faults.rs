@@ -30,6 +30,8 @@ enum State<T> {
 #[derive(Clone, Debug)]
 struct Fault<T> {
     wanted: Wanted,
+    /// How many fetches had begun before it.
+    turn: u64,
     waiters: u32,
     state: State<T>,
     /// Nobody had asked for the page when it began.
@@ -50,6 +52,8 @@ pub struct Faults<T> {
     ahead: usize,
     /// And the others.
     demand: usize,
+    /// Fetches that have begun.
+    begun: u64,
 }
 
 impl<T> Fault<T> {
@@ -61,7 +65,7 @@ impl<T> Fault<T> {
 impl<T: Clone> Faults<T> {
     /// Without any; takes its memory now.
     pub fn new() -> Faults<T> {
-        Faults { places: Vec::with_capacity(FAULTS_MAX), ahead: 0, demand: 0 }
+        Faults { places: Vec::with_capacity(FAULTS_MAX), ahead: 0, demand: 0, begun: 0 }
     }
 
     /// A request for a page. A prefetch of it that has not begun yet is overtaken. Who comes behind must
@@ -90,6 +94,16 @@ impl<T: Clone> Faults<T> {
             return None;
         }
         self.begin(wanted, true)
+    }
+
+    /// Fetches that have begun so far.
+    pub fn begun(&self) -> u64 {
+        self.begun
+    }
+
+    /// Whether a fetch was among the first so many.
+    pub fn is_among(&mut self, number: FaultNo, first: u64) -> bool {
+        self.fault(number).turn < first
     }
 
     /// Fetches under way that somebody asked for.
@@ -140,9 +154,9 @@ impl<T: Clone> Faults<T> {
     }
 
     fn begin(&mut self, wanted: Wanted, ahead: bool) -> Option<FaultNo> {
-        let (waiters, state) = (0, State::UnderWay);
+        let (turn, waiters, state) = (self.begun, 0, State::UnderWay);
         let (begun, reading, disowned) = (false, false, false);
-        let fault = Fault { wanted, waiters, state, ahead, begun, reading, disowned };
+        let fault = Fault { wanted, turn, waiters, state, ahead, begun, reading, disowned };
         let free = self.places.iter().position(Option::is_none);
         let at = free.unwrap_or(self.places.len());
         match free {
@@ -151,6 +165,7 @@ impl<T: Clone> Faults<T> {
             None => self.places.push(Some(fault)),
         }
         *self.under_way(ahead) += 1;
+        self.begun += 1;
         Some(FaultNo(at))
     }
 
@@ -241,6 +256,17 @@ mod tests {
         assert_eq!(faults.poll(number), Some(Some('a')));
         assert!(!faults.end(next, 'b'));
         assert_eq!(faults.len(), 0);
+    }
+
+    #[test]
+    fn whether_a_fetch_began_before_a_request_is_known() {
+        let mut faults = Faults::<char>::new();
+        let early = first(faults.enter(wanted(1, 5)));
+        let before = faults.begun();
+        assert!(faults.is_among(early, before));
+        faults.end(early, 'a');
+        let late = first(faults.enter(wanted(1, 5)));
+        assert!(late == early && !faults.is_among(late, before), "in the same place");
     }
 
     #[test]

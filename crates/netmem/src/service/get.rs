@@ -99,6 +99,7 @@ impl Service {
     /// storage takes.
     pub async fn get(&self, wanted: Wanted) -> Result<Got, GetError> {
         let (start, mut began) = (self.cx().now(), self.begin_get());
+        let earlier = self.0.faults.borrow().begun();
         loop {
             if self.0.home.borrow_mut().freed().has(wanted.id.space) {
                 return Err(GetError::Freed);
@@ -117,9 +118,12 @@ impl Service {
                 Entered::Behind(number) => {
                     began = None; // what is measured is a find without a wait
                     self.count(|counters| counters.coalesced += 1);
+                    let is_earlier = self.0.faults.borrow_mut().is_among(number, earlier);
                     match self.wait_behind(number, wanted).await {
                         // what was prefetched is older than what is known by now
                         Some(Ok(got)) if got.version < wanted.at_least => (),
+                        // the page may have been put between that answer and this request
+                        Some(Err(GetError::Unknown | GetError::Lost(_))) if is_earlier => (),
                         Some(outcome) => return outcome,
                         None => (),
                     }

@@ -58,6 +58,12 @@ impl Service {
         self.0.logged.borrow().pages.len()
     }
 
+    /// Which pages. For those who check it while nothing runs: tests and the simulator.
+    pub fn logged(&self) -> Vec<(PageId, Version)> {
+        let logged = self.0.logged.borrow();
+        logged.pages.values().map(|stamp| (stamp.id, stamp.version)).collect()
+    }
+
     /// Appends a page to the log, and tells its directories. What was told to one of them only stays.
     pub(super) async fn log_page(&self, stamp: PageStamp, data: &Frame) -> Result<(), No> {
         let log = self.0.log.borrow().clone().ok_or(No::Room)?;
