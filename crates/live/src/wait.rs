@@ -5,9 +5,15 @@
 //! waits for tends to come that soon; it yields instead when the peer runs on the same processor, where spinning only
 //! delays what is waited for. What is common is measured, not assumed. While nobody else wants the processor, what
 //! comes regularly is waited for even if it takes longer than a wake: looking then takes nothing from anybody.
+//!
+//! Beside a thread that computes (a compiler) all that is different: who looks or yields has soon had its share, and the
+//! scheduler lets the other one run for whole slices of some ms. A thread that sleeps keeps its share, and is run as
+//! soon as it is woken. So where a look has come that late, a node sleeps at once, for a while.
 
+mod contention;
 mod thrift;
 
+use contention::Contention;
 use std::time::Duration;
 pub use thrift::Thrift;
 use wire::Time;
@@ -63,12 +69,13 @@ const REST_WORTH: Duration = Duration::from_micros(110);
 const REST_MAX_NS: u64 = 1_000_000;
 /// Between two looks at most this much time passes when nobody else ran on the processor meanwhile.
 const LOOK_SPAN: Duration = Duration::from_micros(3);
-/// For so long after somebody else ran, the processor counts as wanted; twice as long each time that it is seen again
-/// soon. A kernel thread's moment is forgotten at once, a loaded machine is tried again now and then.
-const WANTED_SPAN_MIN: Duration = Duration::from_millis(1);
-const WANTED_SPAN_MAX: Duration = Duration::from_millis(64);
-/// How soon is soon.
-const WANTED_AGAIN: Duration = Duration::from_millis(10);
+/// How long the processor counts as wanted after others ran. A kernel thread's moment is forgotten at once, a loaded
+/// machine is tried again now and then.
+const WANTED_SPANS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(64));
+/// Others that keep the processor for so long compute: peers and kernel threads have done their turn earlier.
+const SLICE: Duration = Duration::from_micros(500);
+/// How long others are taken to compute after they did. Each look that finds out costs slices of theirs.
+const COMPUTING_SPANS: (Duration, Duration) = (Duration::from_millis(16), Duration::from_secs(1));
 /// After this share of the budget has been spun, others on this processor get a chance between looks.
 const PURE_SPIN_SHARE: u32 = 4;
 
@@ -91,9 +98,10 @@ pub struct Waiter {
     /// How often others have run on the processor of this thread while it wanted to; see [`Waiter::new`].
     switches: fn() -> u64,
     switched: u64,
-    /// Until when others are taken to want this processor.
-    wanted_until: Time,
-    wanted_span: Duration,
+    /// Others want this processor.
+    wanted: Contention,
+    /// Others compute on it.
+    computing: Contention,
     thrift: Option<Thrift>,
     counters: WaitCounters,
 }
@@ -114,8 +122,8 @@ impl Waiter {
             looked_at: None,
             switches,
             switched: 0,
-            wanted_until: Time::ZERO,
-            wanted_span: WANTED_SPAN_MIN,
+            wanted: Contention::new(WANTED_SPANS),
+            computing: Contention::new(COMPUTING_SPANS),
             thrift: None,
             counters,
         }
@@ -179,12 +187,16 @@ impl Waiter {
             WaitPolicy::Adaptive => {
                 // Who sleeps until something that is due that soon comes late by a wake.
                 let soon = due.is_some_and(|due| due.since(now) <= DUE_SOON);
-                let alone = !same_processor && now >= self.wanted_until;
+                let alone = !same_processor && !self.wanted.lasts(now);
                 let sleeps = self.thrift.as_mut().is_some_and(|thrift| thrift.sleeps(alone));
                 if sleeps && !soon {
                     self.slept = true;
                 }
-                self.adapt(now.since(since), self.budget(alone), same_processor, soon)
+                if self.computing.lasts(now) {
+                    Pause::Sleep
+                } else {
+                    self.adapt(now.since(since), self.budget(alone), same_processor, soon)
+                }
             }
         };
         match pause {
@@ -198,19 +210,16 @@ impl Waiter {
     /// Looks follow each other closely, unless others run on this processor, or the processor itself was taken away.
     fn note_look(&mut self, now: Time) {
         let before = self.looked_at.replace(now);
-        if before.is_some_and(|before| now.since(before) > LOOK_SPAN) {
+        let late = before.map_or(Duration::ZERO, |before| now.since(before));
+        if late > LOOK_SPAN {
             let before = std::mem::replace(&mut self.switched, (self.switches)());
             if self.switched > before {
-                self.note_others(now);
+                self.wanted.note(now);
+            }
+            if self.switched > before && late > SLICE {
+                self.computing.note(now);
             }
         }
-    }
-
-    fn note_others(&mut self, now: Time) {
-        let again = now < self.wanted_until + WANTED_AGAIN;
-        let span = if again { 2 * self.wanted_span } else { WANTED_SPAN_MIN };
-        self.wanted_span = span.min(WANTED_SPAN_MAX);
-        self.wanted_until = now + self.wanted_span;
     }
 
     fn adapt(&self, idle: Duration, budget: Duration, same_processor: bool, soon: bool) -> Pause {
@@ -306,6 +315,26 @@ mod tests {
         waiter.busy(micros(start + 100));
         waiter.idle(micros(start + 200), false, None);
         assert_eq!(waiter.idle(micros(start + 209), false, None), Pause::Sleep, "for a while");
+    }
+
+    #[test]
+    fn beside_threads_that_compute_a_node_sleeps_at_once() {
+        let mut waiter = waiter(WaitPolicy::Adaptive);
+        assert_eq!(waiter.idle(micros(0), true, None), Pause::Yield);
+        SWITCHES.set(1);
+        assert_eq!(waiter.idle(micros(20), true, None), Pause::Yield, "a peer had its turn");
+        SWITCHES.set(2);
+        assert_eq!(waiter.idle(micros(4_000), true, None), Pause::Sleep, "others compute");
+        waiter.woken(micros(4_100), None);
+        waiter.busy(micros(4_100));
+        assert_eq!(waiter.idle(micros(4_200), true, None), Pause::Sleep);
+        waiter.woken(micros(30_000), None);
+        waiter.busy(micros(30_000));
+        assert_eq!(waiter.idle(micros(30_010), true, None), Pause::Yield, "tried again");
+        SWITCHES.set(3);
+        waiter.idle(micros(35_000), true, None);
+        waiter.busy(micros(35_010));
+        assert_eq!(waiter.idle(micros(60_000), true, None), Pause::Sleep, "for twice as long");
     }
 
     #[test]
