@@ -199,10 +199,12 @@ impl<O: OwnMemory, P: Memory> End<O, P> {
         &self.peer
     }
 
+    #[inline]
     fn slot(&self, entry: u64) -> usize {
         SLOTS_AT + (entry & (self.slots - 1)) as usize * SLOT_WORDS
     }
 
+    #[inline]
     fn trailer_slot(&self, entry: u64) -> usize {
         let first = SLOTS_AT + self.slots as usize * SLOT_WORDS;
         first + (entry & (self.slots - 1)) as usize * TRAILER_WORDS
@@ -321,6 +323,7 @@ impl<O: OwnMemory, P: Memory> End<O, P> {
     // Receiving.
 
     /// Entries that have arrived and are not released.
+    #[inline]
     pub fn arrived(&self) -> Result<u64, Broken> {
         let tail = self.peer.load(TAIL, Ordering::Acquire);
         let (waiting, seen) =
@@ -396,9 +399,10 @@ impl<O: OwnMemory, P: Memory> End<O, P> {
 
     /// As [`prefetch`](End::prefetch), of the entry behind the oldest.
     pub fn prefetch_behind(&self) {
-        self.prefetch_entry(self.head + 1);
+        self.prefetch_entry(self.head.wrapping_add(1));
     }
 
+    #[inline]
     fn prefetch_entry(&self, entry: u64) {
         self.peer.prefetch(self.slot(entry), PIECES_AT + 1);
         self.peer.prefetch(self.trailer_slot(entry), 1);

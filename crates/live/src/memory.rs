@@ -330,22 +330,27 @@ impl PeerRegion {
     /// itself begins after a few accesses and ends at the page.
     pub fn prefetch_starts(&self, offset: usize, bytes: usize) {
         for page in (0..bytes.min(PREFETCH_BYTES_MAX)).step_by(PAGE_BYTES) {
-            for line in 0..PREFETCH_LINES {
-                self.prefetch(offset + page + line * LINE_BYTES);
-            }
+            self.prefetch(offset + page, PREFETCH_LINES * LINE_BYTES);
         }
     }
 
-    /// Has the processor fetch the cache line of the byte at `offset`, if there is one; changes nothing else.
-    pub fn prefetch(&self, offset: usize) {
+    /// Has the processor fetch the cache lines of these bytes, if they are all there; changes nothing else.
+    pub fn prefetch(&self, offset: usize, bytes: usize) {
         #[cfg(target_arch = "x86_64")]
-        if let Ok(at) = self.stretch(offset, 1) {
+        if let Ok(first) = self.stretch(offset, bytes) {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            // SAFETY: every x86-64 processor has the instruction, and it faults on no address.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
+            for line in (0..bytes).step_by(LINE_BYTES) {
+                // SAFETY: every x86-64 processor has the instruction, and it faults on no address.
+                unsafe { _mm_prefetch::<_MM_HINT_T0>(first.wrapping_add(line).cast()) };
+            }
         }
         #[cfg(not(target_arch = "x86_64"))]
-        let _ = offset;
+        let _ = (offset, bytes);
+    }
+
+    /// Where the mapping begins, for atomics and raw copies while `self` lives. Never for references.
+    pub fn base(&self) -> *const u8 {
+        self.mapping.base.as_ptr()
     }
 
     /// How many bytes.

@@ -6,7 +6,6 @@ use endpoint::shared::{Memory, OwnMemory, memory_words};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const WORD_BYTES: usize = 8;
-const LINE_BYTES: usize = 64;
 
 /// Bytes of the memfd for rings of `slots` slots: whole pages.
 pub fn ring_bytes(slots: usize) -> usize {
@@ -27,18 +26,11 @@ impl OwnWords {
         OwnWords(memory)
     }
 
-    fn word(&self, word: usize) -> &AtomicU64 {
-        &self.words(word, 1)[0]
-    }
-
-    fn words(&self, word: usize, count: usize) -> &[AtomicU64] {
-        assert!((word + count) * WORD_BYTES <= self.0.bytes(), "words of the ring");
-        // SAFETY: inside the mapping, asserted above; aligned, because the mapping is to a page; the mapping lives as
-        // long as `self`; and here and in the peer the words are only ever reached as atomics.
-        unsafe {
-            let first = self.0.base().as_ptr().add(word * WORD_BYTES).cast::<AtomicU64>();
-            std::slice::from_raw_parts(first, count)
-        }
+    fn words(&self) -> &[AtomicU64] {
+        let first = self.0.base().as_ptr().cast::<AtomicU64>();
+        // SAFETY: all of the mapping; aligned, because the mapping is to a page; the mapping lives as long as `self`;
+        // and here and in the peer the words are only ever reached as atomics.
+        unsafe { std::slice::from_raw_parts(first, self.0.bytes() / WORD_BYTES) }
     }
 }
 
@@ -48,54 +40,47 @@ impl PeerWords {
         PeerWords(memory)
     }
 
-    fn word(&self, word: usize) -> &AtomicU64 {
-        &self.words(word, 1)[0]
-    }
-
-    fn words(&self, word: usize, count: usize) -> &[AtomicU64] {
-        let first = self.0.stretch(word * WORD_BYTES, count * WORD_BYTES);
-        let first = first.expect("words of the ring").cast::<AtomicU64>();
-        // SAFETY: inside the mapping, checked by `stretch`; aligned, because the mapping is to a page; it lives as
-        // long as `self`. The mapping is read-only and the words are only ever loaded from, as `Memory` offers no more.
-        unsafe { std::slice::from_raw_parts(first, count) }
+    fn words(&self) -> &[AtomicU64] {
+        let first = self.0.base().cast::<AtomicU64>();
+        // SAFETY: all of the mapping; aligned, because the mapping is to a page; it lives as long as `self`. The mapping
+        // is read-only and the words are only ever loaded from, as `Memory` offers no more.
+        unsafe { std::slice::from_raw_parts(first, self.0.bytes() / WORD_BYTES) }
     }
 }
 
 impl Memory for OwnWords {
     fn load(&self, word: usize, order: Ordering) -> u64 {
-        self.word(word).load(order)
+        self.words()[word].load(order)
     }
 
     fn copy_out(&self, word: usize, into: &mut [u64]) {
-        let words = self.words(word, into.len());
+        let words = &self.words()[word..][..into.len()];
         into.iter_mut().zip(words).for_each(|(to, from)| *to = from.load(Ordering::Relaxed));
     }
 }
 
 impl OwnMemory for OwnWords {
     fn store(&self, word: usize, value: u64, order: Ordering) {
-        self.word(word).store(value, order);
+        self.words()[word].store(value, order);
     }
 
     fn copy_in(&self, word: usize, from: &[u64]) {
-        let words = self.words(word, from.len());
+        let words = &self.words()[word..][..from.len()];
         words.iter().zip(from).for_each(|(to, from)| to.store(*from, Ordering::Relaxed));
     }
 }
 
 impl Memory for PeerWords {
     fn load(&self, word: usize, order: Ordering) -> u64 {
-        self.word(word).load(order)
+        self.words()[word].load(order)
     }
 
     fn copy_out(&self, word: usize, into: &mut [u64]) {
-        let words = self.words(word, into.len());
+        let words = &self.words()[word..][..into.len()];
         into.iter_mut().zip(words).for_each(|(to, from)| *to = from.load(Ordering::Relaxed));
     }
 
     fn prefetch(&self, word: usize, count: usize) {
-        for line in (0..count).step_by(LINE_BYTES / WORD_BYTES) {
-            self.0.prefetch((word + line) * WORD_BYTES);
-        }
+        self.0.prefetch(word * WORD_BYTES, count * WORD_BYTES);
     }
 }
