@@ -5,6 +5,7 @@
 
 use crate::clock;
 use crate::device::{Poller, Ready};
+use crate::scheduler::{self, switches};
 use crate::wait::{Pause, Thrift, WaitCounters, WaitPolicy, Waiter};
 use node::Node;
 use std::cell::Cell;
@@ -104,6 +105,7 @@ impl Host {
     pub fn new(node: Node, policy: WaitPolicy) -> io::Result<Host> {
         // The kernel may otherwise wake a sleeper 50 us late; without the right to change that it still works.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+        scheduler::shorten_slices();
         node.set_clock(clock::now);
         let mut host = Host {
             node,
@@ -309,15 +311,4 @@ impl Host {
             self.poller.wait(Some(Duration::from_millis(1)), &mut self.ready)?;
         }
     }
-}
-
-/// How often this thread lost its processor to another that wanted it too. A yield that nobody takes does not count.
-pub(crate) fn switches() -> u64 {
-    // SAFETY: all of the structure is integers, for which zero is a value, and the kernel writes no more than it.
-    let usage = unsafe {
-        let mut usage = std::mem::zeroed::<libc::rusage>();
-        libc::getrusage(libc::RUSAGE_THREAD, &mut usage);
-        usage
-    };
-    usage.ru_nivcsw as u64
 }

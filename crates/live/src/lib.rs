@@ -14,6 +14,7 @@ pub mod memory;
 pub mod meta;
 pub mod pressure;
 pub mod region;
+mod scheduler;
 pub mod signals;
 pub mod sockets;
 pub mod wait;

@@ -6,9 +6,9 @@
 
 use super::super::limits::{LINE_CALLS, LINE_ENTRIES, LOOKS_PER_TURN, SHARES_TURNS};
 use crate::clock;
-use crate::host::switches;
 use crate::link::{Address, LinkConfig, LinkEvent, Links, Security, SharedPool};
 use crate::memory::MemfdRegion;
+use crate::scheduler::switches;
 use crate::wait::{Pause, WaitPolicy, Waiter};
 use endpoint::limits::PAGE_BYTES;
 use endpoint::{Endpoint, Frame, FrameMut, Frames, ReceiveMessage};
