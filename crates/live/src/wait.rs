@@ -6,9 +6,9 @@
 //! delays what is waited for. What is common is measured, not assumed. While nobody else wants the processor, what
 //! comes regularly is waited for even if it takes longer than a wake: looking then takes nothing from anybody.
 //!
-//! Beside a thread that computes (a compiler) all that is different: who looks or yields has soon had its share, and the
-//! scheduler lets the other one run for whole slices of some ms. A thread that sleeps keeps its share, and is run as
-//! soon as it is woken. So where a look has come that late, a node sleeps at once, for a while.
+//! Beside a thread that computes (a compiler) all that is different: a thread that looks or yields has soon had its
+//! share, and the scheduler lets the other one run for whole slices of some ms. A thread that sleeps keeps its share,
+//! and is run as soon as it is woken. So where a look has come that late, a node sleeps at once, for a while.
 
 mod contention;
 mod thrift;

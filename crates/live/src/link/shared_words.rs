@@ -42,8 +42,8 @@ impl PeerWords {
 
     fn words(&self) -> &[AtomicU64] {
         let first = self.0.base().cast::<AtomicU64>();
-        // SAFETY: all of the mapping; aligned, because the mapping is to a page; it lives as long as `self`. The mapping
-        // is read-only and the words are only ever loaded from, as `Memory` offers no more.
+        // SAFETY: all of the mapping; aligned, because the mapping is to a page; it lives as long as `self`. The
+        // mapping is read-only and the words are only ever loaded from, as `Memory` offers no more.
         unsafe { std::slice::from_raw_parts(first, self.0.bytes() / WORD_BYTES) }
     }
 }
