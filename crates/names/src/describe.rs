@@ -80,6 +80,12 @@ impl Changed {
         }
     }
 
+    /// The file is to be described once more, by this name where no change has told one meanwhile, which is later.
+    pub fn note_again(&mut self, file: FileId, spot: Option<Spot>) {
+        let later = self.files.get(&file).cloned().flatten();
+        self.note(file, later.or(spot));
+    }
+
     /// The directory has this name.
     pub fn learn(&mut self, directory: FileId, spot: Spot) {
         if self.directories.len() >= DESCRIBED_DIRECTORIES_MAX {
@@ -319,6 +325,15 @@ mod tests {
         let files: Vec<u64> = changed.next(9).into_iter().map(|(file, _)| file.0).collect();
         assert_eq!(files, [7, 8, 5]);
         assert!(changed.next(1).is_empty() && !changed.take_overflow());
+    }
+
+    #[test]
+    fn a_file_that_is_described_once_more_has_the_name_of_its_last_change() {
+        let mut changed = Changed::default();
+        changed.note_again(FileId(5), spot("old"));
+        changed.note(FileId(5), spot("new"));
+        changed.note_again(FileId(5), spot("old"));
+        assert_eq!(changed.next(1), [(FileId(5), spot("new"))]);
     }
 
     #[test]

@@ -140,6 +140,19 @@ fn what_a_server_lost_by_a_restart_is_told_again() {
 }
 
 #[test]
+fn what_is_told_again_after_a_restart_is_the_name_that_a_file_has_since() {
+    let mut cluster = Cluster::new(1);
+    let file = put_in(&mut cluster, ROOT, b"old");
+    cluster.turns(SOON);
+    let client = cluster.client(1);
+    let renamed = async move { client.rename(&WHO, ROOT, b"old", ROOT, b"new", 0).await };
+    cluster.run(1, renamed).unwrap();
+    cluster.objects.0.verifier.set(1);
+    cluster.turns(SOON);
+    assert_eq!(path(&cluster, file), "/new");
+}
+
+#[test]
 fn a_server_that_is_away_is_told_when_it_is_back() {
     let mut cluster = Cluster::new(1);
     let servers = [11, 12, 13].map(NodeId);

@@ -25,6 +25,8 @@ struct Round {
     recent: BTreeMap<FileId, (Time, Option<Spot>)>,
     /// Which incarnation of each server was told.
     verifiers: BTreeMap<NodeId, u64>,
+    /// One of them is another than before.
+    has_lost: bool,
     /// Servers that did not answer in this round.
     silent: BTreeSet<NodeId>,
     /// Servers that did.
@@ -75,6 +77,7 @@ impl<O: Objects> Service<O> {
             self.walk_on(&mut round).await;
             self.describe_some(&mut round).await;
             self.ask_verifiers(&mut round).await;
+            self.note_lost(&mut round);
         }
     }
 
@@ -190,7 +193,7 @@ impl<O: Objects> Service<O> {
         let mut manager = self.manager.borrow_mut();
         for one in due {
             if again(&one) {
-                manager.changed.note(one.file, one.spot.clone());
+                manager.changed.note_again(one.file, one.spot.clone());
             }
             round.recent.insert(one.file, (now, one.spot));
         }
@@ -204,10 +207,15 @@ impl<O: Objects> Service<O> {
         round.heard.insert(server);
         self.parted.borrow_mut().remove(&server);
         let before = round.verifiers.insert(server, verifier);
-        if before.is_some_and(|before| before != verifier) {
+        round.has_lost |= before.is_some_and(|before| before != verifier);
+    }
+
+    /// What a server has lost by a restart is due once more, at the end of a round: the names of what it told are known.
+    fn note_lost(&self, round: &mut Round) {
+        if std::mem::take(&mut round.has_lost) {
             let mut manager = self.manager.borrow_mut();
             for (file, (_, spot)) in &round.recent {
-                manager.changed.note(*file, spot.clone());
+                manager.changed.note_again(*file, spot.clone());
             }
         }
     }
