@@ -73,6 +73,8 @@ struct Service<O> {
     told: RefCell<BTreeMap<NodeId, Witness>>,
     /// Servers that stop, and were told of all files for that; until they answer again.
     parted: RefCell<BTreeSet<NodeId>>,
+    /// Whether all names were walked for what the incarnation before changed and told no object.
+    walked: Cell<bool>,
     /// The last change whose record is appended.
     appended: Cell<u64>,
     syncing: Cell<bool>,
@@ -269,6 +271,7 @@ pub fn serve<O: Objects>(
         begun: Notify::new(cx),
         told: RefCell::default(),
         parted: RefCell::default(),
+        walked: Cell::default(),
         cx: cx.clone(),
         volume: config.volume.volume,
         scrub: config.scrub,

@@ -233,6 +233,19 @@ fn what_was_not_told_when_the_manager_died_is_told_by_the_next_incarnation() {
 }
 
 #[test]
+fn what_was_not_told_when_the_manager_died_is_told_before_a_stop_that_soon_follows() {
+    let mut cluster = Cluster::new(1);
+    let folder = directory(&mut cluster, ROOT, b"folder");
+    let file = put_in(&mut cluster, folder, b"file");
+    cluster.turns(1500);
+    cluster.restart();
+    cluster.turns(1500);
+    assert_eq!(told(&cluster, file), None);
+    last_word(&mut cluster, None);
+    assert_eq!(path(&cluster, file), "/folder/file");
+}
+
+#[test]
 fn a_file_that_gets_objects_long_after_its_name_is_told_its_name_all_the_same() {
     let mut cluster = Cluster::new(1);
     let client = cluster.client(1);

@@ -157,6 +157,8 @@ impl<O: Objects> Service<O> {
         }
         let trees = self.manager.borrow().changed.trees().clone();
         round.trees.extend(trees.into_iter().map(|directory| (directory, None)));
+        // A short incarnation after one that died: the walk for that one's changes has not come to its end.
+        round.walk = (!self.walked.get()).then(Walk::default);
         self.walk_some(&mut round).await;
         let changed = self.manager.borrow().changed.all();
         self.tell_changed(&mut round, changed, server).await;
@@ -251,6 +253,7 @@ impl<O: Objects> Service<O> {
             round.walk = Some(Walk::since(NEVER));
         }
         self.walk_some(round).await;
+        self.walked.set(self.walked.get() || round.walk.is_none());
     }
 
     /// Goes on with the walks of a round, up to a bound.
