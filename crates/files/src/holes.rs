@@ -46,15 +46,27 @@ impl Files {
         if who.uid != 0 {
             self.clear_set_id(&open.file).await?;
         }
-        if mode & KEEP_SIZE == 0 && end > open.file.state.borrow().size() {
-            let (files, file) = (self.clone(), open.file.clone());
-            self.to_the_end(async move { files.extend(&file, end).await }).await?;
+        if mode & KEEP_SIZE == 0 {
+            self.reach(&open.file, end).await?;
         }
         if zeroes {
             let size = open.file.state.borrow().size();
             self.zero(&open, offset..end.min(size)).await?;
         }
+        if mode & KEEP_SIZE == 0 {
+            // The servers may have told only now that another mount had truncated the file.
+            self.reach(&open.file, end).await?;
+        }
         Ok(FileReply::Done)
+    }
+
+    /// Makes the file longer where it ends before `end`.
+    async fn reach(&self, file: &Rc<File>, end: u64) -> Result<(), Errno> {
+        if end <= file.state.borrow().size() {
+            return Ok(());
+        }
+        let (files, file) = (self.clone(), file.clone());
+        self.to_the_end(async move { files.extend(&file, end).await }).await
     }
 
     /// Makes a range zeros, as far as the file goes.
@@ -85,8 +97,8 @@ impl Files {
     async fn punch(&self, file: &Rc<File>, whole: Range<u64>) -> Result<(), Errno> {
         self.begin_session(file).await?;
         self.hold_kept(file).await;
-        // It may have become shorter meanwhile; what is behind its end is none of ours.
-        let end = whole.end.min(file.state.borrow().size() / BLOCK * BLOCK);
+        // It may have become shorter meanwhile, and end within a block.
+        let end = whole.end.min(file.state.borrow().size().next_multiple_of(BLOCK));
         let range = whole.start.min(end)..end;
         let result = match range.is_empty() {
             true => Ok(()),
@@ -101,7 +113,8 @@ impl Files {
         self.persist(file, punch).await?;
         self.with_written(file, |state| {
             state.chunks.forget(range);
-            state.note_write(0, range.end, self.cx.wall());
+            let end = range.end.min(state.size());
+            state.note_write(0, end, self.cx.wall());
         });
         // How much room it takes now, only the objects know.
         if self.ask_objects(file).await.is_ok() {

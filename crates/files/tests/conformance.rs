@@ -11,6 +11,9 @@ use std::time::Duration;
 use wire::FileId;
 
 const MIB: usize = 1 << 20;
+/// FALLOC_FL_KEEP_SIZE, FALLOC_FL_ZERO_RANGE
+const KEEP_SIZE: u32 = 1;
+const ZERO_RANGE: u32 = 16;
 
 #[test]
 fn one_client() {
@@ -147,4 +150,51 @@ fn a_file_that_another_client_made_longer_is_not_cut_by_extending_it() {
     assert_eq!(world.block_on(client.allocate(open, 0, MIB as u64, 0)), Ok(()));
     assert_eq!(world.block_on(client.stat(file)).expect("stat").size, content.len() as u64);
     assert!(world.block_on(other.get(FileId::ROOT, b"f")) == Ok(content));
+}
+
+/// The last block of the range was not whole any more when its turn came, and stayed as it was.
+#[test]
+fn a_range_that_is_zeroed_while_the_file_is_truncated_is_zeros_to_its_end() {
+    let mut world = World::new(3, 1);
+    let client = world.client(0);
+    let content = pattern(1, 0, 300_000);
+    let file = world.block_on(client.put(FileId::ROOT, b"f", &content)).expect("put");
+    let open = world.block_on(client.open(file, READ_WRITE)).expect("open");
+    let both = node::all([true, false].map(|cuts| {
+        let client = &client;
+        async move {
+            match cuts {
+                true => client.set_size(open, 231_053).await.map(drop),
+                false => client.allocate(open, 221_184, 36_864, ZERO_RANGE).await,
+            }
+        }
+    }));
+    assert_eq!(world.block_on(both), [Ok(()), Ok(())]);
+    let bytes = world.block_on(client.get(FileId::ROOT, b"f")).expect("get");
+    assert!(bytes[..221_184] == content[..221_184]);
+    assert_eq!(bytes[221_184..].iter().position(|byte| *byte != 0), None);
+    assert_eq!(bytes.len(), 258_048);
+}
+
+/// A client that did not know yet that the file is shorter found nothing to zero, and made it no longer.
+#[test]
+fn a_range_that_is_zeroed_where_another_client_truncated_the_file_is_there_when_it_is_asked_for() {
+    for (keeps, size) in [(KEEP_SIZE, 100_000), (0, 245_760)] {
+        let mut world = World::new(3, 2);
+        let (client, other) = (world.client(0), world.client(1));
+        let content = pattern(1, 0, 300_000);
+        let file = world.block_on(client.put(FileId::ROOT, b"f", &content)).expect("put");
+        let open = world.block_on(client.open(file, READ_WRITE)).expect("open");
+        let others = world.block_on(other.open(file, READ_WRITE)).expect("open");
+        assert_eq!(world.block_on(client.stat(file)).expect("stat").size, 300_000);
+        world.block_on(other.set_size(others, 100_000)).expect("truncate");
+        let zeroed = client.allocate(open, 204_800, 40_960, ZERO_RANGE | keeps);
+        assert_eq!(world.block_on(zeroed), Ok(()));
+        let bytes = world.block_on(client.read(open, 0, 300_000)).expect("read");
+        assert_eq!(bytes.len(), size);
+        assert!(bytes[..100_000] == content[..100_000]);
+        assert_eq!(bytes[100_000..].iter().position(|byte| *byte != 0), None);
+        world.block_on(client.close(open)).expect("close");
+        assert!(world.block_on(other.get(FileId::ROOT, b"f")) == Ok(bytes));
+    }
 }
