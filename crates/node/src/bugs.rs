@@ -98,6 +98,8 @@ bugs! {
     HeaderSumIgnored = 66, "stripe server: the checksum of an object's header is not verified.";
     ShortFileIgnored = 67, "stripe server: what a file is too short for reads as zeros.";
     ScrubBlind = 73, "stripe server: the scrub reads blocks and does not compare them.";
+    PunchForgotten = 74, "stripe server: replay of the log leaves out that blocks became holes.";
+    SoughtInPlace = 75, "stripe server: a seek takes blocks that only the log has for holes.";
     DiskIdIgnored = 68, "files: a disk serves although the cluster knows another one in its place.";
     DiskAgeIgnored = 69, "files: a disk serves although it is an older copy.";
     OlderStoreServed = 71, "names: a store serves although I/O servers know that it is an older copy.";

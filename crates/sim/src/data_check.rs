@@ -8,9 +8,14 @@
 //!
 //! It knows nothing of how the services work; the contract is DESIGN's durability table.
 
+mod seek;
+
+pub use seek::Sought;
+
 use crate::queue::Picos;
 use crate::trouble::PAUSE_MS_MAX;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
 use wire::{FileId, NodeId};
 
 /// Names one write, truncation or the emptiness that a file begins with.
@@ -39,6 +44,10 @@ const CROWD: usize = 8;
 enum Kind {
     Hole,
     Data,
+    /// Zeros, which make the file longer as data does.
+    Zeros,
+    /// Zeros as far as the file goes.
+    Punch,
     Truncation,
 }
 
@@ -52,6 +61,8 @@ struct Write {
     /// Its first byte; of a truncation, the new size.
     start: u64,
     begin: Picos,
+    /// What other mounts published until then it takes effect on.
+    sees: Picos,
     /// When it was acknowledged.
     ack: Option<Picos>,
     /// From when on nothing of it can newly appear: its acknowledgement, or long after its failure.
@@ -78,6 +89,7 @@ impl Write {
             handle: 0,
             start,
             begin,
+            sees: begin,
             ack,
             end,
             published,
@@ -97,8 +109,10 @@ impl Write {
 
     /// Whether it certainly took effect after `earlier`.
     fn follows(&self, earlier: &Write) -> bool {
-        let settled = if self.mount == earlier.mount { earlier.end } else { earlier.settled() };
-        settled < self.begin
+        match self.mount == earlier.mount {
+            true => earlier.end < self.begin,
+            false => earlier.settled() < self.sees,
+        }
     }
 
     /// From when on it is where other mounts' writes go.
@@ -108,6 +122,11 @@ impl Write {
 
     fn is_zero(&self) -> bool {
         self.kind != Kind::Data
+    }
+
+    /// Whether the file may end before it.
+    fn may_lack(&self) -> bool {
+        !matches!(self.kind, Kind::Data | Kind::Zeros)
     }
 }
 
@@ -197,6 +216,22 @@ impl DataCheck {
     /// The write goes through this open file.
     pub fn goes_through(&mut self, id: WriteId, handle: u64) {
         self.write(id).handle = handle;
+    }
+
+    /// A range of bytes begins to become zeros; with `extends` also where the file ends before. How far the file goes
+    /// is what a reader that opened it then knows.
+    pub fn zeros_begin(
+        &mut self,
+        (mount, opened): (NodeId, Picos),
+        file: FileId,
+        range: Range<u64>,
+        extends: bool,
+        now: Picos,
+    ) -> WriteId {
+        let kind = if extends { Kind::Zeros } else { Kind::Punch };
+        let sees = if extends { now } else { opened };
+        let write = Write { sees, ..Write::new(kind, mount, file, range.start, now) };
+        self.begin(write, Some(range.end))
     }
 
     /// A truncation to `size` begins.
@@ -429,7 +464,7 @@ impl DataCheck {
                 }
             }
             let absent = start.max(offset + data.len() as u64);
-            let must_be = !may.iter().any(|id| self.writes[id.0 as usize].is_zero());
+            let must_be = !may.iter().any(|id| self.writes[id.0 as usize].may_lack());
             if short && absent < stop && must_be {
                 let (bytes, text) = (data.len(), self.describe(&may));
                 return Err(format!(
@@ -455,15 +490,16 @@ impl DataCheck {
         let mut longest = 0;
         for (start, stop, ids) in stretches_in(&self.files[&file], 0, u64::MAX) {
             let may = self.possible(ids, reader);
-            let zero = |id: &WriteId| self.writes[id.0 as usize].is_zero();
-            if stop > size && !may.iter().any(zero) {
+            let lacks = |id: &WriteId| self.writes[id.0 as usize].may_lack();
+            if stop > size && !may.iter().any(lacks) {
                 let (at, text) = (start.max(size), self.describe(&may));
                 return Err(format!("{file:?} has size {size}, but byte {at} is {text}"));
             }
             for write in may.iter().map(|id| &self.writes[id.0 as usize]) {
                 longest = match write.kind {
                     Kind::Hole => longest,
-                    Kind::Data => longest.max(stop),
+                    // How long the file was before a hole was made, that does not say.
+                    Kind::Data | Kind::Zeros | Kind::Punch => longest.max(stop),
                     Kind::Truncation => longest.max(write.start),
                 };
             }
@@ -561,11 +597,11 @@ fn stretches_in(
 mod tests {
     use super::*;
 
-    const A: NodeId = NodeId(1);
+    pub(super) const A: NodeId = NodeId(1);
     const B: NodeId = NodeId(2);
-    const FILE: FileId = FileId(5);
+    pub(super) const FILE: FileId = FileId(5);
 
-    fn at(seconds: u64) -> Picos {
+    pub(super) fn at(seconds: u64) -> Picos {
         Picos::seconds(seconds)
     }
 
@@ -575,12 +611,12 @@ mod tests {
         bytes
     }
 
-    fn reader(mount: NodeId, opened: u64, begin: u64) -> Reader {
+    pub(super) fn reader(mount: NodeId, opened: u64, begin: u64) -> Reader {
         Reader { mount, opened: at(opened), begin: at(begin) }
     }
 
     /// A check with a write of 100 bytes at 0 by A, begun at `begin`, acknowledged a second later.
-    fn written(check: &mut DataCheck, begin: u64) -> WriteId {
+    pub(super) fn written(check: &mut DataCheck, begin: u64) -> WriteId {
         let id = check.write_begins(A, FILE, 0, 100, at(begin));
         check.ends(id, true, at(begin + 1));
         id

@@ -5,8 +5,9 @@
 
 mod audit;
 mod choice;
+mod holes;
 
-use crate::data_check::{DataCheck, Reader, WriteId, fill};
+use crate::data_check::{DataCheck, Reader, Sought, WriteId, fill};
 use crate::experiment::Shape;
 use crate::name_check::{Change, NameCheck, Value};
 use crate::queue::Picos;
@@ -75,6 +76,8 @@ enum Asked {
     Read { offset: u64, asked: u64 },
     Size { file: FileId },
     Truncate { id: WriteId },
+    Zero { id: WriteId },
+    Seek { what: Sought, offset: u64 },
     Fsync,
     Flush,
     Release,
@@ -266,6 +269,7 @@ impl Worker {
             model.violations.push(format!("{now} worker {}: an answer to nothing", self.number));
             return Picos::ZERO;
         };
+        let result = holes::found_nothing(&asked, result);
         if self.audit.is_some() {
             if let Err(wrong) = self.audited(asked, result, begun, model, now) {
                 model.violations.push(format!("{now} worker {}: {wrong}", self.number));
@@ -323,7 +327,9 @@ impl Worker {
         let Some(until) = full_until else { return false };
         match asked {
             Asked::Fsync | Asked::Flush => true,
-            Asked::Write { .. } => self.open.as_ref().is_some_and(|open| open.opened <= until),
+            Asked::Write { .. } | Asked::Zero { .. } => {
+                self.open.as_ref().is_some_and(|open| open.opened <= until)
+            }
             _ => false,
         }
     }
@@ -335,7 +341,9 @@ impl Worker {
                 model.names.unknown(&Change(vec![(home, name, Value::Something)]));
             }
             Asked::Names { change, .. } => model.names.unknown(&change),
-            Asked::Write { id, .. } | Asked::Truncate { id } => model.data.ends(id, false, now),
+            Asked::Write { id, .. } | Asked::Truncate { id } | Asked::Zero { id } => {
+                model.data.ends(id, false, now);
+            }
             Asked::SyncHome => self.home.into_iter().for_each(|home| model.names.sync_failed(home)),
             Asked::Fsync | Asked::Flush => {
                 if let Some(open) = &self.open {
@@ -419,6 +427,13 @@ impl Worker {
                 model.data.check_size(&self.reader(begun), file, attr.size)?;
             }
             (Asked::Truncate { id }, FileReply::Attr(_)) => model.data.ends(id, true, now),
+            (Asked::Zero { id }, FileReply::Done) => model.data.ends(id, true, now),
+            (Asked::Seek { what, offset }, FileReply::Offset(found)) => {
+                let Some(open) = &self.open else { return Ok(()) };
+                let (reader, file) = (self.reader(begun), open.file);
+                let found = (found != holes::NOTHING).then_some(found);
+                model.data.check_seek(&reader, file, (what, offset), found)?;
+            }
             (Asked::Fsync, FileReply::Done) => {
                 self.published(true, begun, model, now);
                 if let (Some(home), Some(open)) = (self.home, &self.open) {

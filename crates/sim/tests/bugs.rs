@@ -14,7 +14,7 @@ const FEW: usize = 6;
 const FEW_SKIPPED: usize = 4;
 
 /// What a change of a service could break, found by a few seeds.
-const FOUND: [Bug; 22] = [
+const FOUND: [Bug; 24] = [
     Bug::HoleNotZeroed,
     Bug::IgnoredVerifier,
     Bug::CutBlockKept,
@@ -37,6 +37,8 @@ const FOUND: [Bug; 22] = [
     Bug::SessionNotLogged,
     Bug::LostPeerIgnored,
     Bug::StableNotCommitted,
+    Bug::PunchForgotten,
+    Bug::SoughtInPlace,
 ];
 
 /// What needs another experiment, found by a few of its seeds.

@@ -41,6 +41,8 @@ fn every_flaw_is_found() {
         StaleTail,
         NoExtension,
         HalfRename,
+        LostZeros,
+        WrongHole,
     ];
     for flaw in flaws {
         let found =

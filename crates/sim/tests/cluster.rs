@@ -203,6 +203,6 @@ fn seeds_on_the_plain_models_are_the_runs_they_were() {
     let fingerprint = |seed, experiment: &Experiment| outcome(seed, experiment).fingerprint;
     let troubled = Experiment { seconds: 20, ..Experiment::default() };
     let now = [fingerprint(1, &calm()), fingerprint(2, &calm()), fingerprint(3, &troubled)];
-    let before = [0x275b_34d7_3a0c_8949, 0xc619_1d63_10ae_28ae, 0xf574_a43c_1afb_3d7e];
+    let before = [0xdf31_5fd3_3706_f02a, 0xf395_c57f_0270_2371, 0x7a63_8ada_8594_1d5f];
     assert_eq!(now, before, "{now:#018x?}");
 }

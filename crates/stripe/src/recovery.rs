@@ -13,7 +13,7 @@
 
 use crate::disk::Disk;
 use crate::index::{self, LABEL_BLOCKS};
-use crate::log::{End, Generation, Record, Start};
+use crate::log::{End, Generation, Kind, Record, Start};
 use crate::mark::Mark;
 use crate::object::FORMAT_VERSION;
 use crate::order::Lives;
@@ -459,7 +459,8 @@ impl Inner {
                     return Ok(());
                 }
             }
-            if is_new {
+            let forgets = record.kind == Kind::Punch && self.cx.has_bug(Bug::PunchForgotten);
+            if is_new && !forgets {
                 logs.take(&record, generation, at + start.meta_blocks as u64 * BLOCK);
             }
             at = next;

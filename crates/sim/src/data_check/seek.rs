@@ -49,8 +49,9 @@ impl DataCheck {
             if may.iter().any(may_be_hole) {
                 continue;
             }
-            // Some bytes of a write are zeros, too.
-            let is_zero = |at: &u64| may.iter().any(|id| self.value(*id, *at) == 0);
+            // Some bytes of a write are zeros, too; but they are there.
+            let is_zero =
+                |at: &u64| !is_behind_end && may.iter().any(|id| self.value(*id, *at) == 0);
             if let Some(at) = (start..stop.min(hole.end)).find(|at| !is_zero(at)) {
                 let may = self.describe(&may);
                 return Err(format!("{}, but byte {at} is {may} ({reader:?})", text()));

@@ -27,6 +27,8 @@ pub(super) struct Audit {
     /// In the file that is open: where to read next, and whether its size is known.
     offset: u64,
     sized: bool,
+    /// Whether data or a hole was sought from there.
+    sought: bool,
 }
 
 impl Worker {
@@ -86,7 +88,7 @@ impl Worker {
             Look::Shared(index) => find(FileId::ROOT, shared_name(index)),
             Look::Name(name) => find(home, name),
             Look::File(file) => {
-                (audit.offset, audit.sized) = (0, false);
+                (audit.offset, audit.sized, audit.sought) = (0, false, false);
                 open_file(file)
             }
         })
@@ -102,7 +104,10 @@ impl Worker {
         if offset >= self.sizes.file + self.sizes.write || self.closing {
             return (FileOp::Release { file, handle, owner: None }, Asked::Release);
         }
-        audit.offset += self.sizes.audit;
+        if !std::mem::replace(&mut audit.sought, true) {
+            return self.seek(file, handle, offset);
+        }
+        (audit.offset, audit.sought) = (offset + self.sizes.audit, false);
         let bytes = self.sizes.audit;
         let op = FileOp::Read { file, handle, offset, bytes: bytes as u32 };
         (op, Asked::Read { offset, asked: bytes })

@@ -180,6 +180,9 @@ impl Worker {
             return Some((FileOp::Flush { file, handle, owner: 0 }, Asked::Flush));
         }
         self.open.as_mut().expect("as above").left -= 1;
+        if self.random.below(8) == 0 {
+            return Some(self.choose_hole((file, handle), model, now));
+        }
         match self.random.below(20) {
             0 | 19 => Some((FileOp::Fsync { file, handle, data_only: false }, Asked::Fsync)),
             1 => {

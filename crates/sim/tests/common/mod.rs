@@ -37,6 +37,10 @@ pub enum Flaw {
     NoExtension,
     /// A rename leaves the old name.
     HalfRename,
+    /// One range of 20 that is zeroed stays as it was.
+    LostZeros,
+    /// One seek of 20 takes all from its place on for a hole.
+    WrongHole,
 }
 
 #[derive(Default)]
@@ -44,6 +48,34 @@ struct Inode {
     bytes: Vec<u8>,
     size: usize,
     names: Option<BTreeMap<Name, FileId>>,
+}
+
+impl Inode {
+    fn zero(&mut self, start: usize, bytes: usize, extends: bool, lost: bool) {
+        if extends {
+            self.size = self.size.max(start + bytes);
+            self.bytes.resize(self.bytes.len().max(self.size), 0);
+        }
+        let end = self.size.min(start + bytes);
+        if !lost && start < end {
+            self.bytes[start..end].fill(0);
+        }
+    }
+
+    fn seek(&self, offset: usize, wants_hole: bool, wrong: bool) -> Result<FileReply> {
+        let bytes = &self.bytes[..self.size];
+        let mut blocks = bytes.chunks(4096).zip((0..).step_by(4096)).skip(offset / 4096);
+        let is_hole = |block: &[u8]| wrong || block.iter().all(|byte| *byte == 0);
+        let found = blocks.find(|(block, _)| is_hole(block) == wants_hole);
+        match found {
+            _ if offset >= self.size => Err(Errno::ENXIO),
+            None if !wants_hole => Err(Errno::ENXIO),
+            _ => {
+                let at = found.map_or(self.size, |(_, at)| at.max(offset));
+                Ok(FileReply::Offset(at as u64))
+            }
+        }
+    }
 }
 
 #[derive(Default)]
@@ -156,6 +188,15 @@ impl Disk {
                     inode.size = inode.size.max(end);
                 }
                 Ok(FileReply::Written(all.len() as u32))
+            }
+            FileOp::Allocate { file, offset, bytes, mode, .. } => {
+                let lost = one_in(20, Flaw::LostZeros);
+                self.inode(file)?.zero(offset as usize, bytes as usize, mode & 1 == 0, lost);
+                Ok(FileReply::Done)
+            }
+            FileOp::Seek { file, offset, whence, .. } => {
+                let wrong = one_in(20, Flaw::WrongHole);
+                self.inode(file)?.seek(offset as usize, whence == 4, wrong)
             }
             FileOp::ReadDirectory { file, cookie, .. } => {
                 let all = self.names(file)?.clone();
