@@ -1,189 +1,254 @@
-//! The programs of tests, several at a time: those of real clusters wait for timeouts more than they compute.
+//! What runs side by side. Jobs that compute have a lane for each processor, at low priority. Beside them run those
+//! that wait for timeouts of the real world: most of them sleep most of the time, and find a processor when they do
+//! not.
 
-use crate::run::{Outcome, SUITE, Watch, command, root, watch_tests};
-use serde_json::Value;
-use std::collections::VecDeque;
+use crate::report::Done;
+use crate::run::{SUITE, Watch, watch_tests};
+use crate::usage::nicely;
 use std::num::NonZero;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::Mutex;
+use std::process::Command;
+use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// Suites that take longest, longest first: begun last they would be waited for alone.
-const LONG: [&str; 13] = [
+const LONG: [&str; 14] = [
+    "sim/papers",
+    "trapeze/papers",
+    "sim/cluster",
     "trapeze/random_damage",
     "trapeze/growth",
     "trapeze/watching",
     "trapeze/disks",
     "trapeze/forget",
     "trapeze/crashes",
-    "sim/papers",
-    "trapeze/papers",
+    "sim/memory",
     "trapeze/cluster",
     "sim/lending",
-    "trapeze/bench",
     "trapeze/memory",
     "live/pressure",
 ];
-/// Suites that are named at the end.
-const NAMED: usize = 10;
+/// Jobs that wait, for each processor.
+const WAITING: usize = 3;
+/// A job that takes less has no line of its own.
+const SHORT: Duration = Duration::from_secs(1);
 
-/// Something to be run: a program of tests, or another command that succeeds or fails.
+/// What a job does most of its time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Load {
+    Computes,
+    Waits,
+}
+
+/// Something to be run: tests, or another command that succeeds or fails.
 pub struct Job {
     pub what: String,
     pub command: Command,
     /// Whether it counts its own tests.
     pub is_suite: bool,
+    pub load: Load,
 }
 
-/// The programs of tests of the whole workspace, built.
-pub fn suites() -> Result<Vec<Job>, String> {
-    println!("\n== building all tests");
-    let start = Instant::now();
-    let mut build = command(
-        "cargo test --workspace --locked --no-run --message-format=json-render-diagnostics",
-    );
-    let output = build.stderr(Stdio::inherit()).output();
-    let output = output.map_err(|error| format!("cargo cannot start: {error}"))?;
-    println!("   building all tests: {:.0} s", start.elapsed().as_secs_f64());
-    if !output.status.success() {
-        return Err("the tests do not build".to_string());
+impl Job {
+    /// A command that succeeds or fails, and computes.
+    pub fn of_one(what: impl Into<String>, command: Command) -> Job {
+        Job { what: what.into(), command, is_suite: false, load: Load::Computes }
     }
-    let mut suites: Vec<Job> =
-        String::from_utf8_lossy(&output.stdout).lines().filter_map(suite).collect();
-    let documented = command("cargo test --workspace --locked --doc --quiet --no-fail-fast");
-    suites.push(Job { what: "documentation".into(), command: documented, is_suite: true });
-    suites.sort_by_key(|suite| {
-        LONG.iter().position(|long| *long == suite.what).unwrap_or(LONG.len())
-    });
-    Ok(suites)
-}
 
-/// The program of tests that a line of Cargo's output tells of.
-fn suite(line: &str) -> Option<Job> {
-    let message: Value = serde_json::from_str(line).ok()?;
-    if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
-        return None;
-    }
-    let program = message["executable"].as_str()?;
-    let manifest = Path::new(message["manifest_path"].as_str()?);
-    let package = package(message["package_id"].as_str()?)?;
-    let name = message["target"]["name"].as_str()?;
-    let mut command = Command::new(program);
-    command.current_dir(manifest.parent()?).stdin(Stdio::null()).env("CARGO_PKG_NAME", package);
-    Some(Job { what: format!("{package}/{name}"), command, is_suite: true })
-}
-
-/// The name in an id like `path+file:///w/crates/wire#0.1.0` or `path+file:///w/fuzz/bodies#fuzz-bodies@0.1.0`.
-fn package(id: &str) -> Option<&str> {
-    let (path, version) = id.split_once('#')?;
-    match version.split_once('@') {
-        Some((name, _)) => Some(name),
-        None => path.rsplit('/').next(),
+    /// Where it stands in the order: lowest first.
+    fn rank(&self) -> usize {
+        let suite = self.what.split(": ").next();
+        LONG.iter().position(|long| suite == Some(long)).unwrap_or(LONG.len())
     }
 }
 
-/// Runs all, each with its output in one piece; what each came to, in the order in which they ended.
-pub fn run_all(jobs: Vec<Job>) -> Vec<(String, Outcome)> {
-    let (count, jobs) = (jobs.len(), Mutex::new(VecDeque::from(jobs)));
-    let done = Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
-        for _ in 0..at_a_time() {
-            scope.spawn(|| {
-                loop {
-                    let Some(job) = jobs.lock().expect("no lane panics").pop_front() else {
-                        return;
-                    };
-                    let (what, (outcome, text), took) = timed(job);
-                    let mut done = done.lock().expect("no lane panics");
-                    print!("\n== {what}\n{text}");
-                    println!(
-                        "   {what}: {:.0} s ({} of {count})",
-                        took.as_secs_f64(),
-                        done.len() + 1
-                    );
-                    done.push((what, outcome, took));
-                }
-            });
+/// Jobs that are not run yet, and what the others came to.
+#[derive(Default)]
+pub struct Pool {
+    /// Words of which one must be in a job's name, or none.
+    words: Vec<String>,
+    queues: Mutex<Queues>,
+    added: Condvar,
+}
+
+#[derive(Default)]
+struct Queues {
+    computing: Vec<Job>,
+    waiting: Vec<Job>,
+    /// No job will be added.
+    is_complete: bool,
+    done: Vec<Done>,
+}
+
+impl Queues {
+    fn take(&mut self, lane: Load) -> Option<Job> {
+        match lane {
+            Load::Waits => first(&mut self.waiting),
+            // The build has the processors until it has ended.
+            Load::Computes if !self.is_complete => None,
+            Load::Computes => first(&mut self.computing).or_else(|| first(&mut self.waiting)),
         }
+    }
+}
+
+/// The longest, and of several such the one that was added first.
+fn first(jobs: &mut Vec<Job>) -> Option<Job> {
+    let (at, _) = jobs.iter().enumerate().min_by_key(|(_, job)| job.rank())?;
+    Some(jobs.remove(at))
+}
+
+impl Pool {
+    /// Whether a job of this name is asked for.
+    pub fn wants(&self, what: &str) -> bool {
+        self.words.is_empty() || self.words.iter().any(|word| what.contains(word))
+    }
+
+    fn queues(&self) -> MutexGuard<'_, Queues> {
+        self.queues.lock().expect("no lane panics")
+    }
+
+    /// Adds a job, which starts when a lane has room for it: one that computes only after [`Pool::complete`].
+    pub fn add(&self, job: Job) {
+        if !self.wants(&job.what) {
+            return;
+        }
+        let mut queues = self.queues();
+        match job.load {
+            Load::Computes => queues.computing.push(job),
+            Load::Waits => queues.waiting.push(job),
+        }
+        self.added.notify_all();
+    }
+
+    /// All are added.
+    pub fn complete(&self) {
+        self.queues().is_complete = true;
+        self.added.notify_all();
+    }
+
+    fn next(&self, lane: Load) -> Option<Job> {
+        let mut queues = self.queues();
+        loop {
+            match queues.take(lane) {
+                Some(job) => return Some(job),
+                None if queues.is_complete => return None,
+                None => queues = self.added.wait(queues).expect("no lane panics"),
+            }
+        }
+    }
+
+    fn lane(&self, load: Load) {
+        while let Some(job) = self.next(load) {
+            self.run(job);
+        }
+    }
+
+    /// Runs a job on this lane, if it is asked for.
+    pub fn run_now(&self, job: Job) {
+        if self.wants(&job.what) {
+            self.run(job);
+        }
+    }
+
+    /// Its output is printed in one piece, of tests only when they fail.
+    fn run(&self, job: Job) {
+        let Job { what, command, is_suite, load } = job;
+        let command = if load == Load::Computes { nicely(command) } else { command };
+        let (start, mut text) = (Instant::now(), String::new());
+        let outcome = watch_tests(&what, command, Watch::of_suite(SUITE), |line| {
+            text.push_str(line);
+            text.push('\n');
+        });
+        let outcome = if is_suite { outcome } else { outcome.of_one() };
+        let (took, failed) = (start.elapsed(), outcome.result.is_err());
+        let mut queues = self.queues();
+        if failed || !is_suite {
+            print!("\n== {what}\n{text}");
+        }
+        let done = Done { what, outcome, took };
+        if failed || took >= SHORT {
+            let left = queues.computing.len() + queues.waiting.len();
+            println!("   {done} ({} done, {left} left)", queues.done.len() + 1);
+        }
+        queues.done.push(done);
+    }
+}
+
+/// Runs what `build` adds as soon as it does so, and `build` itself on a lane for jobs that compute; only jobs with one
+/// of the words in their names, unless there is none. What they came to, in the order in which they ended.
+pub fn run_all<T>(words: &[String], build: impl FnOnce(&Pool) -> T) -> (T, Vec<Done>) {
+    let pool = Pool { words: words.to_vec(), ..Pool::default() };
+    let built = std::thread::scope(|scope| {
+        (0..WAITING * processors()).for_each(|_| drop(scope.spawn(|| pool.lane(Load::Waits))));
+        (1..processors()).for_each(|_| drop(scope.spawn(|| pool.lane(Load::Computes))));
+        let built = build(&pool);
+        pool.complete();
+        pool.lane(Load::Computes);
+        built
     });
-    let mut done = done.into_inner().expect("no lane panics");
-    name_longest(&mut done);
-    done.into_iter().map(|(what, outcome, _)| (what, outcome)).collect()
+    (built, pool.queues.into_inner().expect("no lane panics").done)
 }
 
-/// Suites at a time, each with as many threads as there are processors.
-fn at_a_time() -> usize {
-    1 + std::thread::available_parallelism().map_or(1, NonZero::get)
-}
-
-fn timed(job: Job) -> (String, (Outcome, String), Duration) {
-    let start = Instant::now();
-    let mut text = String::new();
-    let outcome = watch_tests(&job.what, job.command, Watch::of_suite(SUITE), |line| {
-        text.push_str(line);
-        text.push('\n');
-    });
-    let outcome = if job.is_suite { outcome } else { outcome.of_one() };
-    (job.what, (outcome, text), start.elapsed())
-}
-
-fn name_longest(done: &mut [(String, Outcome, Duration)]) {
-    done.sort_by_key(|(_, _, took)| std::cmp::Reverse(*took));
-    let longest = done.iter().take(NAMED);
-    let longest: Vec<String> =
-        longest.map(|(what, _, took)| format!("{what} {:.0} s", took.as_secs_f64())).collect();
-    println!("\nlongest: {}", longest.join(", "));
-}
-
-/// The path of a program in the target folder that this one was built in.
-pub fn built(profile: &str, name: &str) -> Result<PathBuf, String> {
-    let own = std::env::current_exe().map_err(|error| format!("the path of xtask: {error}"))?;
-    let target = own.ancestors().nth(2).ok_or("xtask lies in no target folder")?;
-    Ok(target.join(profile).join(name))
-}
-
-/// A command of a program in the workspace's root.
-pub fn program(path: PathBuf) -> Command {
-    let mut command = Command::new(path);
-    command.current_dir(root()).stdin(Stdio::null());
-    command
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZero::get)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn programs_of_tests_are_found_in_what_cargo_says() {
-        let line = r#"{"reason":"compiler-artifact","package_id":"path+file:///w/crates/live#0.1.0",
-            "manifest_path":"/w/crates/live/Cargo.toml","target":{"name":"links"},
-            "profile":{"test":true},"executable":"/w/target/debug/deps/links-5a"}"#;
-        let job = suite(&line.replace('\n', "")).unwrap();
-        assert_eq!(
-            (job.what.as_str(), job.command.get_program()),
-            ("live/links", "/w/target/debug/deps/links-5a".as_ref())
-        );
-        assert_eq!(job.command.get_current_dir(), Some(Path::new("/w/crates/live")));
-        assert!(suite(&line.replace("true", "false")).is_none(), "a program, or an example");
-        assert_eq!(package("path+file:///w/fuzz/bodies#fuzz-bodies@0.1.0"), Some("fuzz-bodies"));
+    fn shell(what: &str, script: &str, load: Load) -> Job {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        Job { what: what.into(), command, is_suite: false, load }
     }
 
     #[test]
     fn every_job_is_run_and_a_failure_is_its_own() {
-        let job = |what: &str, script: &str, is_suite: bool| {
-            let mut command = Command::new("sh");
-            command.args(["-c", script]);
-            Job { what: what.into(), command, is_suite }
-        };
         let told = "echo 'test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured'";
-        let jobs = vec![job("a", told, true), job("b", "exit 3", false), job("c", "echo x", false)];
-        let mut done = run_all(jobs);
-        done.sort_by(|one, other| one.0.cmp(&other.0));
+        let ((), mut done) = run_all(&[], |pool| {
+            pool.add(Job { is_suite: true, ..shell("a", told, Load::Waits) });
+            pool.add(shell("b", "exit 3", Load::Computes));
+            pool.run_now(shell("c", "echo x", Load::Computes));
+        });
+        done.sort_by(|one, other| one.what.cmp(&other.what));
         let counts: Vec<_> = done
             .iter()
-            .map(|(what, o)| (what.as_str(), o.tally.passed, o.tally.failed, o.result.is_ok()))
+            .map(|done| (&*done.what, done.outcome.tally, done.outcome.result.is_ok()))
+            .map(|(what, tally, is_ok)| (what, tally.passed, tally.failed, is_ok))
             .collect();
         assert_eq!(counts, [("a", 2, 0, true), ("b", 0, 1, false), ("c", 1, 0, true)]);
+    }
+
+    #[test]
+    fn jobs_that_wait_run_beside_the_build_and_jobs_that_compute_after_it() {
+        let folder = std::env::temp_dir().join(format!("trapeze-xtask-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        let wait = format!("touch {}/waits", folder.display());
+        let compute = format!("test -e {}/built", folder.display());
+        let ((), done) = run_all(&[], |pool| {
+            pool.add(shell("computes", &compute, Load::Computes));
+            pool.add(shell("waits", &wait, Load::Waits));
+            while !folder.join("waits").exists() {
+                std::thread::yield_now();
+            }
+            std::fs::write(folder.join("built"), "").unwrap();
+        });
+        std::fs::remove_dir_all(&folder).unwrap();
+        let results: Vec<_> = done.iter().map(|done| done.outcome.result.clone()).collect();
+        assert_eq!(results, [Ok(()), Ok(())]);
+    }
+
+    #[test]
+    fn the_longest_begin_first_and_a_lane_that_computes_helps_those_that_wait() {
+        let mut queues = Queues::default();
+        let waits = ["live/links: a", "trapeze/growth: b", "trapeze/growth: c", "live/links: d"];
+        queues.waiting = waits.map(|what| shell(what, "", Load::Waits)).into();
+        queues.computing = vec![shell("wire/wire", "", Load::Computes)];
+        assert!(queues.take(Load::Computes).is_none(), "it is being built");
+        assert_eq!(queues.take(Load::Waits).unwrap().what, "trapeze/growth: b");
+        queues.is_complete = true;
+        let order = [Load::Computes; 4].map(|lane| queues.take(lane).unwrap().what);
+        assert_eq!(order, ["wire/wire", "trapeze/growth: c", "live/links: a", "live/links: d"]);
+        assert!(queues.take(Load::Computes).is_none());
     }
 }

@@ -1,6 +1,7 @@
 //! Running programs and reading what test runners say.
 
 use crate::skips::{self, Skips};
+use crate::usage;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -9,7 +10,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::spawn;
 use std::time::{Duration, Instant};
 
-/// The longest that one program of tests may take: the longest takes two minutes on two quiet processors.
+/// The longest that a test, or a program of tests, may take: the longest takes two minutes on two quiet processors.
 pub const SUITE: Duration = Duration::from_secs(8 * 60);
 
 /// The workspace's root.
@@ -72,11 +73,20 @@ pub struct Outcome {
     /// Those that could not run here; `tally` has them among the skipped ones.
     pub skips: Skips,
     pub result: Result<(), String>,
+    /// What it used of the processors, with all that it started and waited for.
+    pub cpu: Duration,
+}
+
+impl Default for Outcome {
+    fn default() -> Outcome {
+        let (tally, skips) = (Tally::default(), Skips::default());
+        Outcome { tally, skips, result: Ok(()), cpu: Duration::ZERO }
+    }
 }
 
 impl Outcome {
     fn failure(problem: String) -> Outcome {
-        Outcome { tally: Tally::default(), skips: Skips::default(), result: Err(problem) }
+        Outcome { result: Err(problem), ..Outcome::default() }
     }
 
     /// Of a command that counts no tests: it is one.
@@ -111,7 +121,7 @@ pub fn watch_tests(
         Ok(started) => started,
         Err(error) => return Outcome::failure(format!("{what}: cannot start: {error}")),
     };
-    let (mut tally, mut status) = (Tally::default(), None);
+    let (mut tally, mut has_ended) = (Tally::default(), false);
     loop {
         match lines.recv_timeout(Duration::from_secs(1)) {
             Ok(line) => {
@@ -120,21 +130,21 @@ pub fn watch_tests(
                 watch.line(&line);
             }
             // A process that a test left behind may keep the output open.
-            Err(RecvTimeoutError::Timeout) if status.is_some() => break,
+            Err(RecvTimeoutError::Timeout) if has_ended => break,
             Err(RecvTimeoutError::Timeout) => {
-                status = child.try_wait().ok().flatten();
+                has_ended = usage::has_ended(child.id());
                 watch.look(&mut child, &mut see);
             }
             Err(RecvTimeoutError::Disconnected) => break,
         }
     }
-    let status = status.or_else(|| child.wait().ok());
-    let success = status.is_some_and(|status| status.success()) && watch.hung.is_empty();
+    let cpu = usage::at_end(child.id());
+    let success = child.wait().is_ok_and(|status| status.success()) && watch.hung.is_empty();
     let hung: String = watch.hung.iter().map(|suite| format!("; {suite}")).collect();
     let skips = Skips::take(&path);
     let tally = skips.taken_from(tally, &watch.passed);
     let result = if success { Ok(()) } else { Err(format!("{what} failed{hung}")) };
-    Outcome { tally, skips, result }
+    Outcome { tally, skips, result, cpu }
 }
 
 /// Starts a command whose output comes as lines; with what it says of errors among them where `merged`.

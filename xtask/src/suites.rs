@@ -1,25 +1,51 @@
 //! The suites of tests, short and long.
 
 use crate::planted::planted;
-use crate::pool::{self, Job};
+use crate::pool::{self, Job, Pool};
+use crate::programs;
+use crate::report::{self, Clocks};
 use crate::run::{Outcome, Tally, command, root, run, run_tests};
 use crate::skips::Skips;
-use crate::tidy::tidy;
+use crate::tidy;
 use std::process::Command;
 use std::time::Duration;
 
 /// `SUITE` with the long counts.
-const LONG_SUITE: Duration = Duration::from_secs(2 * 3600);
+const LONG_SUITE: Duration = Duration::from_secs(4 * 3600);
 
-/// Everything that must hold before a change lands.
-pub fn test() -> Result<(), String> {
+/// Everything that must hold before a change lands, or only jobs with one of the words in their names.
+pub fn test(words: &[String]) -> Result<(), String> {
     let mut suites = Suites::default();
-    suites.note("tidy", tidy());
-    match pool::suites() {
-        Ok(programs) => suites.side_by_side(programs),
-        Err(problem) => suites.note("tests of all crates", Err(problem)),
+    if words.is_empty() {
+        suites.note("tidy", tidy::sources());
     }
+    let clocks = Clocks::now();
+    println!("\n== building all tests, and running them");
+    let (built, done) = pool::run_all(words, |pool| build(pool, &clocks));
+    if let Err(problem) = built {
+        suites.note("tests of all crates", Err(problem));
+    }
+    println!();
+    report::lines(&done).iter().for_each(|line| println!("{line}"));
+    println!("build and tests: {}", clocks.told());
+    done.into_iter().for_each(|done| suites.take(done.outcome));
     suites.finish()
+}
+
+/// Builds all tests, beside those that are built already. Then the lane runs what needs Cargo's lock on the target
+/// folder, as the build did, and the others what computes: loom, fresh seeds and the tests of plain structs.
+fn build(pool: &Pool, clocks: &Clocks) -> Result<(), String> {
+    programs::build(pool)?;
+    println!("   all tests are built: {}", clocks.told());
+    pool.add(Job { is_suite: true, ..Job::of_one(LOOM, loom()) });
+    for experiment in &EXPERIMENTS[..5] {
+        pool.add(Job::of_one(seeds_of(experiment), seeds("debug", experiment, "--seconds 24")?));
+    }
+    pool.complete();
+    let documented = command("cargo test --workspace --locked --doc --quiet --no-fail-fast");
+    pool.run_now(Job { is_suite: true, ..Job::of_one("documentation", documented) });
+    pool.run_now(Job::of_one("lints", tidy::lints()));
+    Ok(())
 }
 
 /// The long counts.
@@ -119,7 +145,7 @@ const MANY_NODES: &str = "network-memory-100";
 /// it. The program is the one that the tests of the whole workspace have just built: `cargo run -p trapeze` selects
 /// other features of the dependencies and would build most of them once more.
 fn seeds(profile: &str, experiment: &str, which: &str) -> Result<Command, String> {
-    let mut command = pool::program(pool::built(profile, "trapeze")?);
+    let mut command = programs::program(programs::built(profile, "trapeze")?);
     command.args(["sim", &format!("experiments/{experiment}.toml")]).args(which.split(' '));
     Ok(command)
 }
@@ -164,21 +190,6 @@ impl Suites {
             }
         };
         self.tally.add(counted);
-    }
-
-    /// The programs of tests, beside loom and fresh seeds, which keep a processor busy while those wait.
-    fn side_by_side(&mut self, mut jobs: Vec<Job>) {
-        let loom = Job { what: LOOM.into(), command: loom(), is_suite: true };
-        jobs.insert(jobs.len().min(1), loom);
-        for experiment in &EXPERIMENTS[..5] {
-            match seeds("debug", experiment, "--seconds 24") {
-                Ok(command) => {
-                    jobs.push(Job { what: seeds_of(experiment), command, is_suite: false })
-                }
-                Err(problem) => self.note("fresh seeds", Err(problem)),
-            }
-        }
-        pool::run_all(jobs).into_iter().for_each(|(_, outcome)| self.take(outcome));
     }
 
     fn tests(&mut self, what: &str, limit: Duration, command: Command) {

@@ -1,0 +1,180 @@
+//! The programs of tests: Cargo builds them, and says so of each when it has linked it.
+
+use crate::pool::{Job, Load, Pool};
+use crate::run::{command, root};
+use crate::usage::nicely;
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Packages whose tests run processes, sockets and timers.
+const REAL: [&str; 4] = ["capi", "live", "preload", "trapeze"];
+/// Suites of theirs that compute all the same.
+const COMPUTING: [&str; 2] = ["trapeze/papers", "trapeze/sim"];
+/// Suites that run programs which Cargo may build after them.
+const AFTER_ALL: [&str; 1] = ["trapeze/examples"];
+
+/// Builds all tests of the workspace. The jobs of each program are added as soon as it is linked.
+pub fn build(pool: &Pool) -> Result<(), String> {
+    let mut build = nicely(command(
+        "cargo test --workspace --locked --no-run --message-format=json-render-diagnostics",
+    ));
+    let child = build.stdout(Stdio::piped()).spawn();
+    let mut child = child.map_err(|error| format!("cargo cannot start: {error}"))?;
+    let told = BufReader::new(child.stdout.take().expect("it is a pipe"));
+    let programs = told.lines().map_while(Result::ok).filter_map(|line| Program::told(&line));
+    let now = |program: &Program| !AFTER_ALL.contains(&&*program.suite);
+    let (mut later, add) = (Vec::new(), |job| pool.add(job));
+    for program in programs {
+        if now(&program) {
+            program.jobs().into_iter().for_each(add);
+        } else {
+            later.push(program);
+        }
+    }
+    let status = child.wait().map_err(|error| format!("cargo: {error}"))?;
+    if !status.success() {
+        return Err("the tests do not build".to_string());
+    }
+    later.iter().flat_map(Program::jobs).for_each(add);
+    Ok(())
+}
+
+/// A program of tests.
+#[derive(Debug)]
+struct Program {
+    /// The package and the target.
+    suite: String,
+    package: String,
+    path: PathBuf,
+    folder: PathBuf,
+    /// Whether each of its tests is a process of its own: those beside the sources are many and short.
+    is_split: bool,
+}
+
+impl Program {
+    /// The one that a line of Cargo's output tells of.
+    fn told(line: &str) -> Option<Program> {
+        let message: Value = serde_json::from_str(line).ok()?;
+        if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
+            return None;
+        }
+        let path = message["executable"].as_str()?.into();
+        let folder = Path::new(message["manifest_path"].as_str()?).parent()?.into();
+        let package = package(message["package_id"].as_str()?)?.to_string();
+        let suite = format!("{package}/{}", message["target"]["name"].as_str()?);
+        let is_split = message["target"]["kind"][0] == "test";
+        Some(Program { suite, package, path, folder, is_split })
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.path);
+        command.args(arguments).current_dir(&self.folder);
+        command.stdin(Stdio::null()).env("CARGO_PKG_NAME", &self.package);
+        command
+    }
+
+    fn jobs(&self) -> Vec<Job> {
+        let tests = if self.is_split { self.tests() } else { Vec::new() };
+        let of_test = |test: &String| self.job(&self.name(test), &["--exact", test]);
+        match tests.is_empty() {
+            true => vec![self.job(&self.suite, &[])],
+            false => tests.iter().map(of_test).collect(),
+        }
+    }
+
+    /// As in `stripe/scrub: a_test`; `all` is the program of most files.
+    fn name(&self, test: &str) -> String {
+        let file = test.split_once("::").filter(|_| self.suite.ends_with("/all"));
+        match file {
+            Some((file, test)) => format!("{}/{file}: {test}", self.package),
+            None => format!("{}: {test}", self.suite),
+        }
+    }
+
+    fn job(&self, what: &str, arguments: &[&str]) -> Job {
+        let suite = what.split(": ").next().expect("a split has a part");
+        let is_real = REAL.contains(&&*self.package) && !COMPUTING.contains(&suite);
+        let load = if is_real { Load::Waits } else { Load::Computes };
+        Job { what: what.into(), command: self.command(arguments), is_suite: true, load }
+    }
+
+    /// Its tests by name; none when it does not tell.
+    fn tests(&self) -> Vec<String> {
+        let told = self.command(&["--list", "--format", "terse"]).output();
+        let told = told.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+        let names = told.iter().flat_map(|told| told.lines());
+        names.filter_map(|line| Some(line.strip_suffix(": test")?.to_string())).collect()
+    }
+}
+
+/// The name in an id like `path+file:///w/crates/wire#0.1.0` or `path+file:///w/fuzz/bodies#fuzz-bodies@0.1.0`.
+fn package(id: &str) -> Option<&str> {
+    let (path, version) = id.split_once('#')?;
+    match version.split_once('@') {
+        Some((name, _)) => Some(name),
+        None => path.rsplit('/').next(),
+    }
+}
+
+/// The path of a program in the target folder that this one was built in.
+pub fn built(profile: &str, name: &str) -> Result<PathBuf, String> {
+    let own = std::env::current_exe().map_err(|error| format!("the path of xtask: {error}"))?;
+    let target = own.ancestors().nth(2).ok_or("xtask lies in no target folder")?;
+    Ok(target.join(profile).join(name))
+}
+
+/// A command of a program in the workspace's root.
+pub fn program(path: PathBuf) -> Command {
+    let mut command = Command::new(path);
+    command.current_dir(root()).stdin(Stdio::null());
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINE: &str = r#"{"reason":"compiler-artifact","package_id":"path+file:///w/crates/live#0.1.0",
+        "manifest_path":"/w/crates/live/Cargo.toml","target":{"name":"links","kind":["test"]},
+        "profile":{"test":true},"executable":"/w/target/debug/deps/links-5a"}"#;
+
+    #[test]
+    fn programs_of_tests_are_found_in_what_cargo_says() {
+        let line = LINE.replace('\n', "");
+        let program = Program::told(&line).unwrap();
+        assert_eq!((&*program.suite, &*program.package), ("live/links", "live"));
+        assert_eq!(program.folder, Path::new("/w/crates/live"));
+        assert!(program.is_split);
+        let unit = Program::told(&line.replace("[\"test\"]", "[\"lib\"]")).unwrap();
+        assert!(!unit.is_split);
+        assert!(Program::told(&line.replace("true", "false")).is_none(), "a program");
+        assert_eq!(package("path+file:///w/fuzz/bodies#fuzz-bodies@0.1.0"), Some("fuzz-bodies"));
+    }
+
+    /// This program stands for one whose tests are processes.
+    fn own(suite: &str) -> Program {
+        let (path, folder) = (std::env::current_exe().unwrap(), root());
+        let package = suite.split('/').next().unwrap().to_string();
+        Program { suite: suite.into(), package, path, folder, is_split: true }
+    }
+
+    #[test]
+    fn every_test_of_a_program_is_a_job() {
+        let jobs = own("live/links").jobs();
+        let name = "programs::tests::every_test_of_a_program_is_a_job";
+        let job = jobs.iter().find(|job| job.what == format!("live/links: {name}")).unwrap();
+        assert_eq!(job.command.get_args().collect::<Vec<_>>(), ["--exact", name]);
+        assert!(jobs.iter().all(|job| job.load == Load::Waits && job.is_suite));
+        assert!(own("sim/races").jobs().iter().all(|job| job.load == Load::Computes));
+        let one = Program { is_split: false, ..own("live/live") }.jobs();
+        assert_eq!((one.len(), &*one[0].what), (1, "live/live"));
+        let merged = own("sim/all").jobs();
+        assert!(
+            merged.iter().any(|job| job.what == format!("sim/{}", name.replacen("::", ": ", 1)))
+        );
+        let silent = Program { path: "/bin/true".into(), ..own("live/links") }.jobs();
+        assert_eq!((silent.len(), &*silent[0].what), (1, "live/links"));
+    }
+}
