@@ -38,7 +38,25 @@ pub fn problems() -> Result<Vec<String>, String> {
         collect(&root().join(folder), &["rs"], &mut files)?;
     }
     files.sort();
-    Ok(files.iter().flat_map(|file| file_problems(file)).collect())
+    let forgotten = files.iter().filter_map(|file| forgotten_test(file));
+    Ok(files.iter().flat_map(|file| file_problems(file)).chain(forgotten).collect())
+}
+
+/// A file of tests that is neither a module of its folder's `all.rs` nor a program of its own would never run.
+fn forgotten_test(path: &Path) -> Option<String> {
+    let folder = path.parent().filter(|folder| folder.ends_with("tests"))?;
+    let all = fs::read_to_string(folder.join("all.rs")).ok()?;
+    let manifest = fs::read_to_string(folder.with_file_name("Cargo.toml")).unwrap_or_default();
+    let name = path.file_stem()?.to_str()?;
+    let file = path.strip_prefix(root()).unwrap_or(path).display();
+    let is_run = is_run(name, &all, &manifest);
+    (!is_run)
+        .then(|| format!("{file}: no test program: `mod {name};` belongs into all.rs beside it"))
+}
+
+fn is_run(name: &str, all: &str, manifest: &str) -> bool {
+    let module = format!("mod {name};");
+    all.lines().any(|line| line == module) || manifest.contains(&format!("\"tests/{name}.rs\""))
 }
 
 /// The files below a folder whose names end so.
@@ -132,6 +150,16 @@ mod tests {
         lines.extend(std::iter::repeat_n("        work();", 70));
         lines.push("    }");
         assert_eq!(long_functions(&lines).collect::<Vec<_>>(), [(2, 72)]);
+    }
+
+    #[test]
+    fn a_file_of_tests_that_no_program_has_is_seen() {
+        let (all, manifest) = ("//! All.\n\nmod order;\n", "path = \"tests/price.rs\"");
+        let is_run = |name| is_run(name, all, manifest);
+        assert_eq!(["order", "price", "orde", "scrub"].map(is_run), [true, true, false, false]);
+        let path = root().join("crates/stripe/tests/nothing.rs");
+        assert!(forgotten_test(&path).unwrap().contains("`mod nothing;` belongs"));
+        assert_eq!(forgotten_test(&root().join("crates/stripe/tests/all.rs")), None);
     }
 
     #[test]

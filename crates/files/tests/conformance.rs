@@ -1,8 +1,6 @@
 //! The conformance bodies over a small cluster in one thread.
 
-mod common;
-
-use common::World;
+use crate::common::World;
 use files::conformance::client::{READ_WRITE, pattern};
 use files::conformance::{all, all_of_two, random, shared};
 use std::cell::Cell;
@@ -25,7 +23,7 @@ fn one_client() {
     assert_eq!((report.held_bytes, report.unsent_bytes, report.handles), (0, 0, 0));
     assert_eq!((report.lost_bytes, report.queued, report.ahead_held_bytes), (0, 0, 0));
     drop(client);
-    assert_eq!(world.free_pages(0), common::CLIENT_PAGES, "every frame came back");
+    assert_eq!(world.free_pages(0), crate::common::CLIENT_PAGES, "every frame came back");
 }
 
 #[test]
@@ -87,7 +85,7 @@ fn acknowledged_bytes_survive_a_server() {
 
 #[test]
 fn acknowledged_bytes_survive_the_manager() {
-    acknowledged_bytes_survive(|world| world.restart(common::MANAGER));
+    acknowledged_bytes_survive(|world| world.restart(crate::common::MANAGER));
 }
 
 /// One run of random steps in a world of its own; what went wrong.

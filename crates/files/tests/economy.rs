@@ -1,8 +1,6 @@
 //! How many messages operations take, how much memory, and what a clean stop leaves.
 
-mod common;
-
-use common::{CLIENT_PAGES, MANAGER, World, messages};
+use crate::common::{CLIENT_PAGES, MANAGER, World, messages};
 use files::Config;
 use files::conformance::client::{Ask, READ_ONLY, READ_WRITE, WRITE_ONLY, pattern};
 use node::rings::{FileOp, FileReply};

@@ -1,9 +1,7 @@
 //! What is lost, what is told of it and to whom, and what goes on,
 //! while disks fail and servers or the manager are away.
 
-mod common;
-
-use common::{CLIENT_PAGES, MANAGER, World, messages};
+use crate::common::{CLIENT_PAGES, MANAGER, World, messages};
 use files::Config;
 use files::conformance::client::{READ_ONLY, READ_WRITE, WRITE_ONLY, pattern};
 use names::{Policy, Who};

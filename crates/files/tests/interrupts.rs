@@ -1,8 +1,6 @@
 //! Operations whose application gives up while servers or the manager are away.
 
-mod common;
-
-use common::{CLIENT_PAGES, MANAGER, World};
+use crate::common::{CLIENT_PAGES, MANAGER, World};
 use files::Config;
 use files::conformance::client::{Opened, READ_ONLY, READ_WRITE, WRITE_ONLY, pattern};
 use files::conformance::{Asks, Client};

@@ -1,9 +1,7 @@
 //! Random operations asked for as a kernel does: a release is not waited for, pages are read ahead while the program
 //! goes on, and a process that was forked off closes its copy of the descriptor at any time.
 
-mod common;
-
-use common::World;
+use crate::common::World;
 use files::conformance::client::{Opened, READ_WRITE, pattern};
 use files::conformance::random::{self, Step};
 use files::conformance::{Ask, Asks, Client};

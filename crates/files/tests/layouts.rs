@@ -1,8 +1,6 @@
 //! Layouts that change under readers and writers: columns that move, columns that are added, managers that die between.
 
-mod common;
-
-use common::World;
+use crate::common::World;
 use files::conformance::client::{Opened, READ_ONLY, READ_WRITE, pattern};
 use files::conformance::{Asks, Client};
 use names::Who;

@@ -1,8 +1,6 @@
 //! What a mount knows of a length that a power cut took from the manager.
 
-mod common;
-
-use common::World;
+use crate::common::World;
 use files::conformance::client::{Opened, READ_ONLY, READ_WRITE};
 use files::conformance::{Asks, Client};
 use node::all;

@@ -1,8 +1,6 @@
 //! Values in network memory: what is evicted comes back, what is lost is a miss, and nobody waits for another's value.
 
-mod front;
-
-use front::*;
+use crate::front::*;
 use kv::Protocol;
 use netmem::Class;
 use proptest::prelude::*;

@@ -1,7 +1,6 @@
 //! The bounded table: what stays, what leaves, and whose memory it is.
 
-mod talk;
-
+use crate::talk::{Client, Server, pattern, tenant};
 use endpoint::Frames;
 use endpoint::memory::HeapRegion;
 use kv::{
@@ -10,11 +9,10 @@ use kv::{
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use talk::{Client, Server, pattern, tenant};
 
 const A: TenantNo = TenantNo(0);
 const B: TenantNo = TenantNo(1);
-const NOW: Moment = Moment { now_ms: 1_000, wall_ms: talk::WALL_MS };
+const NOW: Moment = Moment { now_ms: 1_000, wall_ms: crate::talk::WALL_MS };
 
 fn items(memory_bytes: usize, tenants: Vec<TenantConfig>) -> Result<Items, BadTenants> {
     let frames = Frames::new(HeapRegion::new((memory_bytes / 4096).max(1)));

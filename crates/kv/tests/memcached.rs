@@ -1,10 +1,8 @@
 //! memcached's protocols, as doc/protocol.txt of memcached 1.6 describes them.
 
-mod talk;
-
+use crate::talk::{Client, LENGTHS_AND_STEPS, Server, WALL_MS, pattern, start};
 use kv::Protocol::Memcached;
 use kv::limits::INPUT_BYTES;
-use talk::{Client, LENGTHS_AND_STEPS, Server, WALL_MS, pattern, start};
 
 /// Sends each line and compares the answer; `|` stands for a line's end in both.
 fn script(lines: &[(&str, &str)]) {

@@ -1,9 +1,7 @@
 //! Many commands, and commands about many keys, of one connection to front ends that are one key space: all are
 //! answered, in order, and what waits is bounded.
 
-mod front;
-
-use front::*;
+use crate::front::*;
 use kv::Protocol;
 use kv::limits::{ANSWER_BYTES, OUTPUT_BYTES_MAX};
 use proptest::prelude::*;

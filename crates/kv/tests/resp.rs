@@ -1,10 +1,8 @@
 //! Redis's protocol and commands, as its documentation describes them.
 
-mod talk;
-
+use crate::talk::{Server, WALL_MS, ask, command, script, script_of, start, tenant};
 use kv::Protocol::Resp;
 use kv::TenantConfig;
-use talk::{Server, WALL_MS, ask, command, script, script_of, start, tenant};
 
 #[test]
 fn values_are_set_under_conditions() {
@@ -151,8 +149,8 @@ fn conditions_of_a_time_may_be_several() {
 /// By an error, and with what they had where that is possible.
 #[test]
 fn what_is_exchanged_is_refused_as_what_is_set() {
-    let tenant = TenantConfig { max_bytes: 8192, ..talk::tenant("small") };
-    let mut server = Server::new(1 << 20, vec![tenant, talk::tenant("other")]);
+    let tenant = TenantConfig { max_bytes: 8192, ..crate::talk::tenant("small") };
+    let mut server = Server::new(1 << 20, vec![tenant, crate::talk::tenant("other")]);
     let mut client = server.client(Resp);
     let too_large = "-ERR string exceeds maximum allowed size (proto-max-bulk-len)\r\n";
     let no_room = "-OOM command not allowed when used memory > 'maxmemory'.\r\n";

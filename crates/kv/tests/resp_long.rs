@@ -1,14 +1,12 @@
 //! Redis's protocol: long commands, arguments and answers, in any pieces; what a connection holds of them is bounded.
 
-mod talk;
-
+use crate::talk::{LENGTHS_AND_STEPS, Server, ask, command, pattern, start, tenant};
 use endpoint::Frames;
 use endpoint::limits::PAGE_BYTES;
 use endpoint::memory::HeapRegion;
 use kv::Protocol::Resp;
 use kv::limits::OUTPUT_BYTES_MAX;
 use kv::{Items, ItemsConfig, TenantNo};
-use talk::{LENGTHS_AND_STEPS, Server, ask, command, pattern, start, tenant};
 
 #[test]
 fn values_of_every_length_come_back_in_any_pieces() {

@@ -1,8 +1,6 @@
 //! Several front ends that are one key space: every key at its owner, whichever node a client speaks with.
 
-mod front;
-
-use front::*;
+use crate::front::*;
 use kv::Protocol;
 use proptest::prelude::*;
 use std::collections::BTreeMap;

@@ -1,13 +1,10 @@
 //! Transactions of Redis's protocol: on one node, and where their keys are another node's.
 
-mod front;
-mod talk;
-
-use front::{Plan, World, bad_link};
+use crate::front::{Plan, World, bad_link};
+use crate::talk::{Server, ask, command, pattern, script, script_of, start, tenant};
 use kv::Protocol::{self, Resp};
 use kv::TenantNo;
 use netmem::{Member, Slots};
-use talk::{Server, ask, command, pattern, script, script_of, start, tenant};
 use wire::{NodeId, Time};
 
 fn world() -> World {

@@ -1,9 +1,7 @@
 //! A client and a manager on two nodes: what survives kills, power cuts, and objects that cannot be reached.
 
-mod common;
-
-use common::ROOT;
-use common::cluster::{Cluster, WHO, create};
+use crate::common::ROOT;
+use crate::common::cluster::{Cluster, WHO, create};
 use names::{Client, Final, READ, WRITE};
 use node::rings::{Lock, LockKind};
 use proptest::prelude::*;

@@ -1,8 +1,6 @@
 //! What clients leave that are gone.
 
-mod common;
-
-use common::{CLIENT, ROOT, World};
+use crate::common::{CLIENT, ROOT, World};
 use names::{Claim, Origin, READ, WRITE, Who};
 use wire::{Errno, FileId, Time};
 

@@ -1,10 +1,8 @@
 //! Objects are told what is known of their files: name, owner, size, layout; soon after it changed, and again when a
 //! server or the manager started anew.
 
-mod common;
-
-use common::ROOT;
-use common::cluster::{Cluster, WHO, create};
+use crate::common::ROOT;
+use crate::common::cluster::{Cluster, WHO, create};
 use names::{Client, Final, READ, WRITE};
 use stripe::Description;
 use wire::{FileId, NodeId, SetAttr, Wall};

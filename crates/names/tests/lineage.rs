@@ -1,10 +1,8 @@
 //! A client and a manager on two nodes: what I/O servers know of the manager's store, and stores that come back from a
 //! copy.
 
-mod common;
-
-use common::ROOT;
-use common::cluster::{Cluster, SERVERS, WHO, create};
+use crate::common::ROOT;
+use crate::common::cluster::{Cluster, SERVERS, WHO, create};
 use names::{Client, Entry, IoServer, REFUSED};
 use store::MemoryLogs;
 use wire::{Errno, FileId, ObjectId, VolumeId};

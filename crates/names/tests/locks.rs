@@ -1,8 +1,6 @@
 //! Locks when answers do not come: what the manager believes is what the client holds.
 
-mod common;
-
-use common::cluster::{Cluster, create};
+use crate::common::cluster::{Cluster, create};
 use endpoint::FrameMut;
 use names::limits::KEEP_ALIVE_INTERVAL;
 use names::{Client, Entry, Final, READ, WRITE, Who};

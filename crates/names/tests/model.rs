@@ -1,8 +1,6 @@
 //! The manager against a tree in memory: any operations, with restarts and checkpoints between them.
 
-mod common;
-
-use common::{ROOT, World};
+use crate::common::{ROOT, World};
 use names::{How, Place, Span, VolumeSettings, Who};
 use proptest::prelude::*;
 use std::collections::BTreeMap;

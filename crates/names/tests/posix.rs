@@ -1,8 +1,6 @@
 //! The rules of POSIX and Linux, each with its error number, one line each where possible.
 
-mod common;
-
-use common::{CLIENT, ROOT, World};
+use crate::common::{CLIENT, ROOT, World};
 use names::rename::{EXCHANGE, NO_REPLACE, WHITEOUT};
 use names::xattr::{CREATE, REPLACE};
 use names::{EXECUTE, Final, How, Place, READ, Transaction, WRITE, Who};

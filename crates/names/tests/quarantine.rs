@@ -1,9 +1,7 @@
 //! A client and a manager on two nodes: objects that no file claims, servers that get nothing new.
 
-mod common;
-
-use common::ROOT;
-use common::cluster::{Cluster, WHO, create};
+use crate::common::ROOT;
+use crate::common::cluster::{Cluster, WHO, create};
 use names::{Client, READ, Unclaimed, WRITE, Who};
 use std::collections::BTreeSet;
 use wire::{Errno, FileId, NodeId, ObjectId, VolumeId};

@@ -1,9 +1,7 @@
 //! A restored store and objects that went on without it, on a client's and a manager's node.
 
-mod common;
-
-use common::ROOT;
-use common::cluster::{Cluster, SERVERS, WHO, create};
+use crate::common::ROOT;
+use crate::common::cluster::{Cluster, SERVERS, WHO, create};
 use names::{Entry, READ, WRITE};
 use stripe::protocol::ObjectReply;
 use wire::{Errno, FileId, Home, NodeId, ObjectId, SetAttr, VolumeId};

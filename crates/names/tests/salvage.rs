@@ -1,9 +1,7 @@
 //! Names that are lost: files are made again from what their objects know.
 
-mod common;
-
-use common::ROOT;
-use common::cluster::{Cluster, WHO, create};
+use crate::common::ROOT;
+use crate::common::cluster::{Cluster, WHO, create};
 use names::{LOST_FOUND, READ, Salvaged, WRITE};
 use store::{MemoryBackend, MemoryLogs};
 use stripe::protocol::ObjectReply;

@@ -1,9 +1,7 @@
 //! A client and a manager on two nodes: what is promised over bad links, restarts of the manager, failing objects.
 
-mod common;
-
-use common::cluster::{Cluster, MANAGER, WHO, create};
-use common::{ROOT, config};
+use crate::common::cluster::{Cluster, MANAGER, WHO, create};
+use crate::common::{ROOT, config};
 use names::limits::TASKS;
 use names::{Client, Entry, Final, IoServer, READ, WRITE, Who};
 use node::Cx;

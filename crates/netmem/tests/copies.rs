@@ -1,14 +1,12 @@
 //! Copies and mirrors that must not be read any more: whoever has one is told, whatever happens meanwhile.
 
-mod world;
-
+use crate::world::*;
 use netmem::protocol::{Get, Message, Stale, op};
 use netmem::service::{PutError, Source};
 use netmem::*;
 use node::Call;
 use std::time::Duration;
 use wire::{NodeId, Time};
-use world::*;
 
 /// Node 1 writes version 2 of a page, and what a node reads long after is that.
 fn check_seen(world: &mut World, node: u16, id: PageId) {

@@ -1,12 +1,10 @@
 //! Mirrors that one directory of a page knows of, or has no place for, and the other one not.
 
-mod world;
-
+use crate::world::*;
 use netmem::protocol::{Message, MirrorAgain, No, PutReply, Record, op};
 use netmem::*;
 use node::Call;
 use wire::NodeId;
-use world::*;
 
 /// Both directories name those who have mirrors, and no other node.
 fn check_known(world: &World, id: PageId) {

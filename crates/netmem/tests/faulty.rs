@@ -1,13 +1,11 @@
 //! The service over a link that loses, repeats and reorders, and under nodes that die: no wrong byte, no version that
 //! goes back, nothing lost that was acknowledged as durable.
 
-mod world;
-
+use crate::world::*;
 use netmem::service::GetError;
 use netmem::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use world::*;
 
 const NODES: u16 = 5;
 const PAGES: u64 = 12;

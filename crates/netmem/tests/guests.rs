@@ -1,7 +1,6 @@
 //! Pages of processes that are no nodes, in the memory of nodes: whoever asks here does so by messages alone.
 
-mod world;
-
+use crate::world::*;
 use netmem::protocol::{
     Batch, Get, GetReply, Message, No, Put, PutReply, Record, Spaces, Stayed, Verdict, op,
 };
@@ -9,7 +8,6 @@ use netmem::*;
 use node::{Call, Reply};
 use std::time::Duration;
 use wire::{Channel, Encoder, NodeId};
-use world::*;
 
 /// Asks for node 1's address, which has nothing to do with the space.
 const ASKS: u16 = 1;

@@ -1,11 +1,9 @@
 //! Pages that leave for other nodes while messages are late or lost: nobody has one of which its directory does not
 //! know, or an older version than its writer has.
 
-mod world;
-
+use crate::world::*;
 use netmem::service::Source;
 use netmem::*;
-use world::*;
 
 const FRAMES: u64 = 16;
 

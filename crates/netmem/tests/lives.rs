@@ -1,13 +1,11 @@
 //! Nodes that were given up by the others while they ran: what they still have, and what they must not believe.
 
-mod world;
-
+use crate::world::*;
 use netmem::protocol::{Record, op};
 use netmem::service::{Config, GetError, PutError, Source, Weak};
 use netmem::*;
 use std::time::Duration;
 use wire::Time;
-use world::*;
 
 /// A shared page of which none of these nodes is the directory.
 fn far_from(world: &World, nodes: &[u16]) -> PageId {

@@ -1,10 +1,8 @@
 //! One mirror and a log on the node that wrote the page: either may go, and the other makes up for it.
 
-mod world;
-
+use crate::world::*;
 use netmem::service::{GetError, Source};
 use netmem::*;
-use world::*;
 
 const LOGGED: Class = Class::MirroredAndLogged;
 

@@ -1,7 +1,6 @@
 //! Prefetch by the service: what was said or foreseen is there in time, demand goes first, and nothing is hurt.
 
-mod world;
-
+use crate::world::*;
 use netmem::limits::{AHEAD_SHARE, FAR_MAX, NEAR_MAX};
 use netmem::service::{Counters, Hint, Source};
 use netmem::*;
@@ -10,7 +9,6 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 use wire::mix;
-use world::*;
 
 const FRAMES: usize = 128;
 const WILL_NEED: Hint = Hint::WillNeed { bytes: PAGE as u32 };

@@ -1,7 +1,6 @@
 //! The service on nodes over a link in memory: pages found, left elsewhere, made durable, lost and freed.
 
-mod world;
-
+use crate::world::*;
 use netmem::limits::LOCAL_SAMPLED;
 use netmem::protocol::op;
 use netmem::service::{GetError, PutError, Source};
@@ -9,7 +8,6 @@ use netmem::*;
 use std::cell::Cell;
 use std::time::Duration;
 use wire::{NodeId, Time};
-use world::*;
 
 #[test]
 fn a_page_is_found_at_another_node_by_three_messages() {

@@ -1,11 +1,9 @@
 //! A node that lends less while it runs: what leaves, in which order, and that nothing promised is lost by it.
 
-mod world;
-
+use crate::world::*;
 use netmem::service::{PutError, Share};
 use netmem::*;
 use std::time::Duration;
-use world::*;
 
 /// `count` pages of node 1, which it has and two mirrors.
 fn written(world: &mut World, count: u64) {

@@ -1,12 +1,10 @@
 //! Shared spaces: who may write to a page, and for how long.
 
-mod world;
-
+use crate::world::*;
 use netmem::service::Source;
 use netmem::*;
 use std::time::Duration;
 use wire::NodeId;
-use world::*;
 
 /// More than the directories can remember leases of.
 #[test]

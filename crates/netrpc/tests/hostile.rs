@@ -1,8 +1,6 @@
 //! A peer that says anything: no panic, no byte in frames it was not given, no call that hangs, nothing left behind.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use proptest::prelude::*;
 use std::cell::RefCell;
 use std::collections::BTreeSet;

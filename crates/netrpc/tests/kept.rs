@@ -1,8 +1,6 @@
 //! Kept replies are bounded, go with the client's link, and are the server's to decide about.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use netrpc::CallError;
 use netrpc::limits::{KEPT_POOL_PART, PEER_LOST};
 use wire::Channel;

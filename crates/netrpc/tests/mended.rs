@@ -1,8 +1,6 @@
 //! One test for each fault that review found, by the story that showed it.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use netrpc::{CallError, status};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -331,7 +329,8 @@ fn a_server_with_the_same_seed_grants_other_epochs_in_its_next_life() {
     let epoch = |life: u64| {
         let mut config = config(2, life);
         config.seed = 7;
-        let mut net = Net::with(vec![Peer::new(common::config(1, 1), 64), Peer::new(config, 64)]);
+        let mut net =
+            Net::with(vec![Peer::new(crate::common::config(1, 1), 64), Peer::new(config, 64)]);
         let seen = Rc::new(Cell::new(0));
         let slot = seen.clone();
         net.route = Box::new(move |packet| {

@@ -1,8 +1,6 @@
 //! What NetRPC promises, over links that do what proptest likes.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use netrpc::CallError;
 use proptest::prelude::*;
 use std::cell::RefCell;

@@ -1,11 +1,9 @@
 //! The payload cache at work: a source, a forwarder with a cache, and where it sends to (forwarding paper section 3).
 
-mod world;
-
+use crate::world::*;
 use nic::*;
 use proptest::prelude::*;
 use std::collections::VecDeque;
-use world::*;
 
 const PAGE: usize = 256;
 const RING: usize = 8;

@@ -1,10 +1,8 @@
 //! What holds whatever the policy and the load: no byte is lost, moved twice or overtaken.
 
-mod world;
-
+use crate::world::*;
 use nic::*;
 use proptest::prelude::*;
-use world::*;
 
 const PAGE: usize = 4096;
 

@@ -1,10 +1,8 @@
 //! The numbers of the papers that follow from a cost of `o + n/B` for each transfer: the constants of HPDC'97 section 4
 //! and of HotI'99 Table 1 are fitted.
 
-mod world;
-
+use crate::world::*;
 use nic::*;
-use world::*;
 
 /// AlphaStation 500 (HPDC'97): control messages are part of the constant 27 us, their host reads them by loads.
 fn as500(policy: Policy) -> (Rates, Config) {

@@ -1,8 +1,6 @@
 //! The checkers find nothing wrong with a file system that is right, and every flaw of one that is not.
 
-mod common;
-
-use common::{Flaw, roles};
+use crate::common::{Flaw, roles};
 use sim::experiment::{Experiment, Faults};
 use sim::run::{Outcome, run};
 use sim::trace::Trace;

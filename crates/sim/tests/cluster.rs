@@ -1,8 +1,6 @@
 //! The whole cluster under fresh seeds.
 
-mod seeds;
-
-use seeds::outcome;
+use crate::seeds::outcome;
 use sim::command::simulate;
 use sim::experiment::{Experiment, Faults};
 use sim::trace::Trace;
@@ -194,7 +192,7 @@ fn seed_295361006_with_decaying_disks_may_lose_what_came_before_a_pause() {
 
 #[test]
 fn fresh_seeds_lose_nothing() {
-    seeds::lose_nothing(Experiment { seconds: 20, ..Experiment::default() }, None);
+    crate::seeds::lose_nothing(Experiment { seconds: 20, ..Experiment::default() }, None);
 }
 
 /// What the papers' hardware needed of the world changed nothing for clusters on the plain models.

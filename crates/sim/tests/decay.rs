@@ -1,7 +1,5 @@
 //! Disks that decay in the simulated cluster: nothing is silent.
 
-mod seeds;
-
 use sim::command::{replay, search};
 use sim::experiment::Experiment;
 
@@ -35,9 +33,9 @@ fn a_restore_after_which_numbers_of_files_repeat_is_found() {
 }
 
 fn find_nothing(kept: &str, usual: &str, seeds: u64) {
-    let experiment = seeds::experiment(Experiment::parse(usual).unwrap());
-    if ["SIM_SECONDS", "SIM_TRACE"].iter().any(|name| seeds::setting(name).is_some()) {
-        return seeds::lose_nothing(experiment, Some(kept));
+    let experiment = crate::seeds::experiment(Experiment::parse(usual).unwrap());
+    if ["SIM_SECONDS", "SIM_TRACE"].iter().any(|name| crate::seeds::setting(name).is_some()) {
+        return crate::seeds::lose_nothing(experiment, Some(kept));
     }
     let each = |seed, outcome: &_| println!("seed {seed}: {outcome}");
     let failed = search(1..=seeds, &experiment, each).expect("no unknown bug");

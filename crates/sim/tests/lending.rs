@@ -1,10 +1,8 @@
 //! The ordinary cluster, whose machines lend memory: files under faults beside it, machines that pause, a manager that
 //! dies.
 
-mod seeds;
-
+use crate::seeds::outcome;
 use files::cluster::Services;
-use seeds::outcome;
 use sim::cluster::roles;
 use sim::experiment::{Experiment, Faults, Shape};
 use sim::machine::MachineConfig;
@@ -46,7 +44,7 @@ fn power_cuts_lose_nothing_beside_network_memory() {
 #[test]
 fn fresh_seeds_lose_nothing() {
     let kept = Experiment::parse(include_str!("../../../experiments/lending.toml")).unwrap();
-    seeds::lose_nothing(kept, Some("experiments/lending.toml"));
+    crate::seeds::lose_nothing(kept, Some("experiments/lending.toml"));
 }
 
 /// A cluster in which nothing happens but what the test does, and what its programs do with network memory.

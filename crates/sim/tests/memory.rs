@@ -1,9 +1,7 @@
 //! Clusters with network memory under faults.
 
-mod seeds;
-
+use crate::seeds::{outcome, setting};
 use node::Bug;
-use seeds::{outcome, setting};
 use sim::command::{search, simulate};
 use sim::experiment::{Experiment, Faults, MemoryShape};
 use sim::run::Outcome;
@@ -14,7 +12,7 @@ use std::rc::Rc;
 const USUAL: &str = include_str!("../../../experiments/network-memory.toml");
 
 fn usual() -> Experiment {
-    seeds::experiment(Experiment::parse(USUAL).expect("an experiment"))
+    crate::seeds::experiment(Experiment::parse(USUAL).expect("an experiment"))
 }
 
 fn calm(nodes: u16) -> Experiment {
@@ -44,7 +42,7 @@ fn seed_3800222538_has_no_mirror_that_is_not_there() {
 
 #[test]
 fn fresh_seeds_lose_nothing() {
-    seeds::lose_nothing(usual(), Some("experiments/network-memory.toml"));
+    crate::seeds::lose_nothing(usual(), Some("experiments/network-memory.toml"));
 }
 
 const HINTS: &str = include_str!("../../../experiments/network-memory-hints.toml");
@@ -54,34 +52,34 @@ const HINTS: &str = include_str!("../../../experiments/network-memory-hints.toml
 /// part.
 #[test]
 fn hints_do_no_harm_under_faults() {
-    let hints = seeds::experiment(Experiment::parse(HINTS).expect("an experiment"));
-    seeds::lose_nothing(hints, Some("experiments/network-memory-hints.toml"));
+    let hints = crate::seeds::experiment(Experiment::parse(HINTS).expect("an experiment"));
+    crate::seeds::lose_nothing(hints, Some("experiments/network-memory-hints.toml"));
 }
 
 const KEYS: &str = include_str!("../../../experiments/network-memory-keys.toml");
 
 fn keys() -> Experiment {
-    seeds::experiment(Experiment::parse(KEYS).expect("an experiment"))
+    crate::seeds::experiment(Experiment::parse(KEYS).expect("an experiment"))
 }
 
 /// Front ends on all nodes, clients on each: under every fault a key has its last value or none, and while its owner
 /// lives the last one.
 #[test]
 fn keys_are_right_under_faults() {
-    seeds::lose_nothing(keys(), Some("experiments/network-memory-keys.toml"));
+    crate::seeds::lose_nothing(keys(), Some("experiments/network-memory-keys.toml"));
 }
 
 const GUESTS: &str = include_str!("../../../experiments/network-memory-guests.toml");
 
 fn guests() -> Experiment {
-    seeds::experiment(Experiment::parse(GUESTS).expect("an experiment"))
+    crate::seeds::experiment(Experiment::parse(GUESTS).expect("an experiment"))
 }
 
 /// Processes that are no nodes and keep pages with the nodes, as regions do: under every fault each page is what was
 /// written last, and lost only when both nodes that had it have ended.
 #[test]
 fn guests_pages_are_right_under_faults() {
-    seeds::lose_nothing(guests(), Some("experiments/network-memory-guests.toml"));
+    crate::seeds::lose_nothing(guests(), Some("experiments/network-memory-guests.toml"));
 }
 
 #[test]

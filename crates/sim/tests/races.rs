@@ -3,12 +3,10 @@
 //! a counter or a state that nothing else leaves. Where that is a matter of microseconds the script is repeated with
 //! other times, and some of them have to hit.
 
-mod scripts;
-
+use crate::scripts::*;
 use netmem::protocol::{No, op};
 use netmem::service::{GetError, Hint, Source};
 use netmem::{Durability, EpochConfig, PageId, Role};
-use scripts::*;
 use sim::experiment::MemoryShape;
 use sim::faults::{Fault, Nodes, Rule};
 use sim::memory::scene::{EPOCHS, Scene};

@@ -1,9 +1,7 @@
 //! Random operations with crashes at any moment, against a model: what a commit or truncation acknowledged is there;
 //! of everything else each byte is one that was written there since.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::ops::Range;

@@ -1,8 +1,6 @@
 //! More is asked for at once than the cache holds: everybody is served all the same.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;

@@ -1,9 +1,7 @@
 //! A disk that brings back less, or older things, than it was given: right bytes or an error, never zeros.
 
-mod common;
-
-use common::disk::Disk;
-use common::*;
+use crate::common::disk::Disk;
+use crate::common::*;
 use node::rings::{DiskFile, DiskOp};
 use stripe::object::sums_offset;
 use stripe::{FileRef, Health, Seek};

@@ -4,10 +4,8 @@
 //! The last second before an unclean stop is left out, as in DESIGN 9: damage to the very last record looks like the
 //! torn end of a log. So the server is idle for some time before it is killed.
 
-mod common;
-
-use common::disk::Disk;
-use common::*;
+use crate::common::disk::Disk;
+use crate::common::*;
 use node::decay::{Decay, Medium};
 use node::rings::DiskFile;
 use std::collections::BTreeMap;

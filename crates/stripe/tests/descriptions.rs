@@ -1,9 +1,7 @@
 //! Descriptions of files: they are in the headers of objects after a checkpoint, whatever happens to the server, and
 //! never wrong.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use stripe::{Description, FileRef, Kept};
 use wire::{Errno, ObjectId, Wall};
 

@@ -1,9 +1,7 @@
 //! Disks that are full, read-only, missing or somebody else's.
 
-mod common;
-
-use common::disk::Disk;
-use common::*;
+use crate::common::disk::Disk;
+use crate::common::*;
 use node::rings::{DiskFile, DiskOp};
 use stripe::{FileRef, Health, Kept};
 use wire::{Errno, FileId, Home, ObjectId};
@@ -116,7 +114,7 @@ fn a_disk_that_goes_missing_under_its_server_is_not_used_any_more() {
     assert!(text.contains("disk 0") && text.contains("start the server again"), "{text}");
     assert_eq!(told[1], Health::Serving);
     // An empty directory comes in its place.
-    let kept = std::mem::replace(&mut world.servers[0].disks[0], common::disk::Disk::new(9));
+    let kept = std::mem::replace(&mut world.servers[0].disks[0], crate::common::disk::Disk::new(9));
     for file in &files[10..] {
         match world.read(file, 4096, 8192) {
             Ok(bytes) => assert!(bytes == pattern(file.file.0, 400_000)[4096..12_288]),
@@ -152,8 +150,8 @@ fn a_file_that_is_gone_under_an_open_object_is_damage_and_no_hole() {
 /// A disk that takes nothing any more while files are copied to it, and then does again: a write that failed says so,
 /// what was acknowledged is there, and the server goes on.
 fn goes_on_after(
-    spoil: fn(&mut common::disk::Disk),
-    mend: fn(&mut common::disk::Disk),
+    spoil: fn(&mut crate::common::disk::Disk),
+    mend: fn(&mut crate::common::disk::Disk),
     told: Errno,
 ) {
     let mut world = World::new(1, 1);

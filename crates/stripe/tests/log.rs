@@ -1,9 +1,7 @@
 //! Damage to the commit log: whatever is flipped, zeroed, cut short, taken away or put back, the disk has what was
 //! acknowledged, or is refused by name. Never are there zeros or older bytes.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use node::rings::DiskFile;
 use std::ops::Range;
 use stripe::log::Start;

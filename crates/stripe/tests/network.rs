@@ -1,9 +1,7 @@
 //! Network memory in the file path: what leaves a server's cache comes back from other nodes' memory, and never what
 //! was changed since.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use proptest::prelude::*;
 use std::cell::Cell;
 use stripe::{FileRef, ServerCounters, Sources, limits};

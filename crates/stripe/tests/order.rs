@@ -1,8 +1,6 @@
 //! The order of writes: what is sent again after a restart of its server, and columns that move from disk to disk.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use stripe::{FileRef, Seek, Write};
 use wire::{Errno, Home, NodeId};
 

@@ -1,8 +1,6 @@
 //! Scrub: damage that nothing else reads is found and named, and what is right is left alone.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use node::rings::{DiskFile, DiskOp};
 use std::time::Duration;
 use stripe::object::data_offset;

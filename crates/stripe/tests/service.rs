@@ -1,8 +1,6 @@
 //! The I/O server and the striping client over a small world.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use node::rings::DiskFile;
 use std::time::Duration;
 use stripe::{Client, FileRef, Kept};
@@ -91,8 +89,8 @@ fn many_pieces_for_one_server_are_not_stable_one_by_one() {
 
 /// What a stable write could not commit is an unstable one, and the commit says why.
 fn unstable_while(
-    spoil: fn(&mut common::disk::Disk),
-    mend: fn(&mut common::disk::Disk),
+    spoil: fn(&mut crate::common::disk::Disk),
+    mend: fn(&mut crate::common::disk::Disk),
     told: Errno,
 ) {
     let (mut world, file) = committed(1, 1, 100_000);
@@ -386,13 +384,13 @@ fn columns_are_on_the_disks_that_the_layout_names() {
     (0..4).for_each(|server| world.flush(server));
     for column in 0..32u16 {
         let (server, disk) = (usize::from(column % 4), usize::from(column / 4));
-        let has = |disk: &common::disk::Disk| disk.bytes(World::object(5, column)).is_some();
+        let has = |disk: &crate::common::disk::Disk| disk.bytes(World::object(5, column)).is_some();
         let found: Vec<bool> = world.servers[server].disks.iter().map(has).collect();
         assert_eq!(found.iter().position(|has| *has), Some(disk));
         assert_eq!(found.iter().filter(|has| **has).count(), 1);
     }
     for server in &mut world.servers {
-        server.disks.push(common::disk::Disk::new(99));
+        server.disks.push(crate::common::disk::Disk::new(99));
         server.crash();
     }
     world.turns(100);
@@ -421,7 +419,7 @@ fn columns_are_on_the_disks_that_the_layout_names() {
         stripe::Health::Refused(_, text) => text.clone(),
         other => panic!("{other:?}"),
     };
-    world.servers[0].disks[8] = common::disk::Disk::new(99);
+    world.servers[0].disks[8] = crate::common::disk::Disk::new(99);
     world.servers[0].kill();
     world.turns(100);
     assert!(refused(&world).contains("disk 8") && refused(&world).contains("9 disks"));

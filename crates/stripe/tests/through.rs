@@ -1,8 +1,6 @@
 //! Long reads that are answered while the disk still reads.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;

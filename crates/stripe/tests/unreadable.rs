@@ -1,8 +1,6 @@
 //! Blocks that the disk cannot read, or has damaged: what they cost, and what goes on all the same.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use node::rings::DiskFile;
 use std::time::Duration;
 use stripe::log::Start;

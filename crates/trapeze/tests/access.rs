@@ -1,8 +1,6 @@
 //! Who may do what: users, groups and capabilities in a mount, and those of who runs the command.
 
-mod common;
-
-use common::{Cluster, cannot_mount, free_ports, lacks, program, shell, text};
+use crate::common::{Cluster, cannot_mount, free_ports, lacks, program, shell, text};
 use std::fs::{self, Permissions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -403,7 +401,7 @@ fn the_demonstration_runs_for_an_ordinary_user() {
     let (home, copy) = home();
     let files = home.path().join("files");
     fs::create_dir(&files).unwrap();
-    fs::write(files.join("one"), common::pattern(1, 300_000)).unwrap();
+    fs::write(files.join("one"), crate::common::pattern(1, 300_000)).unwrap();
     let temporary = format!("TMPDIR={}", home.path().display());
     let words =
         ["env", &temporary, text(&copy), "demo", text(&files), "--servers", "1", "--no-mount"];

@@ -1,8 +1,6 @@
 //! What users of a mount suffer while servers are away: programs that can be ended, a mount that can be stopped.
 
-mod common;
-
-use common::{Cluster, cannot_mount, ended_by_signals, is_mounted, pattern};
+use crate::common::{Cluster, cannot_mount, ended_by_signals, is_mounted, pattern};
 use rustix::process::Signal;
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -96,7 +94,7 @@ fn a_server_that_stands_still_is_given_up_and_taken_back() {
     cluster.processes.server(1).unwrap().pause();
     let synced = ["if=/dev/zero", "of=late", "bs=1M", "count=4", "conv=fsync"];
     let mut late = start(&writer, "dd", &synced);
-    let status = common::trapeze(&["status", "--json", "-c", &cluster.processes.target()]);
+    let status = crate::common::trapeze(&["status", "--json", "-c", &cluster.processes.target()]);
     let told = String::from_utf8_lossy(&status.stdout).into_owned();
     assert!(!status.status.success() && told.contains("timed out"), "a call ends: {told}");
     let log = cluster.beside("mnt2.log");
@@ -123,7 +121,7 @@ fn wait_until(what: &str, done: impl Fn() -> bool) {
 
 #[test]
 fn an_alarm_that_a_program_handles_does_not_break_its_reads_off() {
-    if cannot_mount() || common::lacks("python3") {
+    if cannot_mount() || crate::common::lacks("python3") {
         return;
     }
     let mut cluster = with_file();
@@ -236,7 +234,7 @@ fn room_is_told_while_a_server_is_away() {
     let after = rustix::fs::statfs(&root).unwrap();
     println!("statfs with a server away: {:?}", start.elapsed());
     assert_eq!(before.f_blocks, after.f_blocks, "what it said last counts");
-    let output = common::trapeze(&["df", "--cluster", &cluster.processes.target()]);
+    let output = crate::common::trapeze(&["df", "--cluster", &cluster.processes.target()]);
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(said.contains("without io2"), "{said} {}", String::from_utf8_lossy(&output.stderr));
     cluster.processes.start_server(2).unwrap();

@@ -1,8 +1,6 @@
 //! The commands of docs/src/backup.md, run in the order of the page.
 
-mod common;
-
-use common::{ended_by_signals, program, shell, text};
+use crate::common::{ended_by_signals, program, shell, text};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;

@@ -1,7 +1,5 @@
 //! The rows of `trapeze bench`: one for each measurement, under the names that scripts rely on.
 
-mod common;
-
 use std::process::Command;
 
 const KEYS: [&str; 16] = [
@@ -97,7 +95,7 @@ fn memory_says_where_its_processes_ran_and_how_they_waited() {
 
 #[test]
 fn blocks_prints_a_row_for_the_library_and_the_mount() {
-    if common::cannot_mount() {
+    if crate::common::cannot_mount() {
         return;
     }
     let arguments = ["blocks", "--size", "32M", "--count", "64", "--json"];
@@ -125,7 +123,7 @@ fn protocols_prints_a_row_for_each_protocol_and_depth() {
         let of: Vec<serde_json::Value> = of.collect();
         assert_eq!([&of[0]["depth"], &of[1]["depth"]], [1, 16], "{rows}");
         assert!(of.iter().all(|row| row["ours"]["gets_per_s"].as_f64() > Some(0.0)), "{rows}");
-        if common::lacks(name) {
+        if crate::common::lacks(name) {
             assert!(rows.contains(&format!("without {name}")), "{rows}");
             continue;
         }

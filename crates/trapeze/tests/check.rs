@@ -1,9 +1,7 @@
 //! `trapeze check` finds what is damaged, says it as paths and ranges, and takes a loss as final where a person says
 //! so.
 
-mod common;
-
-use common::{Cluster, pattern, text, trapeze};
+use crate::common::{Cluster, pattern, text, trapeze};
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::FileExt;

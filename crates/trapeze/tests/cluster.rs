@@ -3,9 +3,7 @@
 //! A block of the page begins with `# on MACHINE`; its other lines that begin with `# ` are what the line before
 //! prints; a line that ends with ` &` goes on; TOKEN stands for what `init` printed.
 
-mod network;
-
-use network::{MISSING, Network, until};
+use crate::network::{MISSING, Network, until};
 use rig::{lacks, skip};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};

@@ -2,9 +2,7 @@
 //!
 //! fsync acknowledges against any crash; close against the crash of a server or the manager, whose client goes on.
 
-mod common;
-
-use common::{Cluster, cannot_mount, detach, pattern, pause, soaks};
+use crate::common::{Cluster, cannot_mount, detach, pattern, pause, soaks};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -104,7 +102,7 @@ fn writing_while(
 ) -> Told {
     let (over, count) = (AtomicBool::new(false), AtomicU64::new(0));
     let mut process = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "writing_process", "--ignored", "--nocapture"])
+        .args(["--exact", "crashes::writing_process", "--ignored", "--nocapture"])
         .env("TRAPEZE_WRITES_TO", dir)
         .env("TRAPEZE_WRITES_FROM", (round * 1000).to_string())
         .stdout(Stdio::piped())
@@ -250,7 +248,7 @@ fn asked_to_stop_in_the_middle() {
                 cluster.processes.take_server(number).unwrap().stop().unwrap();
             }
         });
-        assert!(!common::is_mounted(test.cluster.processes.mount_point()), "left behind");
+        assert!(!crate::common::is_mounted(test.cluster.processes.mount_point()), "left behind");
         test.start_all();
         test.check_closed(&told, "");
     }

@@ -1,8 +1,6 @@
 //! Damage to what a stopped server has on its disk: right bytes or an error that names what is damaged, never zeros.
 
-mod common;
-
-use common::{Cluster, cannot_mount, json_lines, pattern, trapeze};
+use crate::common::{Cluster, cannot_mount, json_lines, pattern, trapeze};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io::Write;
@@ -40,7 +38,7 @@ fn killed(idle: Duration) -> (Cluster, PathBuf) {
     std::thread::sleep(idle);
     cluster.processes.kill_server(1).unwrap();
     cluster.processes.take_mount().unwrap().kill().unwrap();
-    common::detach(&cluster.at(""));
+    crate::common::detach(&cluster.at(""));
     let log = cluster.beside("cluster/io1/disk0/log/1");
     (cluster, log)
 }

@@ -1,9 +1,7 @@
 //! Disks that are removed, not mounted, read-only or full: each has a clear error, and what was acknowledged before is
 //! still there.
 
-mod common;
-
-use common::{Cluster, cannot_mount, pattern, refusal, shell, soaks, text, trapeze};
+use crate::common::{Cluster, cannot_mount, pattern, refusal, shell, soaks, text, trapeze};
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::Path;
@@ -131,7 +129,7 @@ fn a_disk_that_is_removed_under_its_server() {
         fsync_ends(&cluster);
     }
     cluster.processes.take_mount().unwrap().kill().unwrap();
-    common::detach(&cluster.at(""));
+    crate::common::detach(&cluster.at(""));
     // Nobody makes it anew.
     assert!(!disk.exists());
     cluster.processes.take_server(1).unwrap().stop().unwrap();
@@ -171,7 +169,7 @@ fn a_disk_that_is_mounted_read_only() {
     let log = fs::read_to_string(cluster.beside("cluster/log/io1.log")).unwrap();
     let said = String::from_utf8(trapeze(&["status", "-c", &target]).stdout).unwrap();
     cluster.processes.take_server(1).unwrap().stop().unwrap();
-    common::detach(&disk);
+    crate::common::detach(&disk);
     assert!(served > 1 && refused > 1 && served + refused == 12, "{served} {refused}");
     let why = format!("{}: the file system is read-only; remount it writable", disk.display());
     assert!(log.contains(&format!("serving without disk {why}")), "{log}");
@@ -200,7 +198,7 @@ fn a_full_disk() {
     let full = fill(&mut cluster);
     cluster.processes.unmount().unwrap();
     cluster.processes.take_server(1).map(|server| server.stop().unwrap()).unwrap();
-    common::detach(&disk);
+    crate::common::detach(&disk);
     assert_eq!(full, Some(rustix::io::Errno::NOSPC.raw_os_error()));
     cluster.stop();
 }
@@ -273,7 +271,7 @@ fn on_a_disk_that_is_full_rm_makes_room_and_a_restart_serves() {
     full_and_back(&mut cluster, &disk);
     cluster.processes.unmount().unwrap();
     (0..2).for_each(|at| cluster.processes.take_server(at).unwrap().stop().unwrap());
-    common::detach(&disk);
+    crate::common::detach(&disk);
     cluster.stop();
 }
 
@@ -315,7 +313,7 @@ fn full_and_back(cluster: &mut Cluster, disk: &Path) {
 
 /// What `cat` says of a file, for at most half a minute.
 fn cat(target: &str, name: &str) -> Result<Vec<u8>, String> {
-    let script = format!("timeout 30 {} cat -c {target} /{name}", text(common::program()));
+    let script = format!("timeout 30 {} cat -c {target} /{name}", text(crate::common::program()));
     let done = std::process::Command::new("sh").args(["-c", &script]).output().unwrap();
     match done.status.success() {
         true => Ok(done.stdout),

@@ -1,9 +1,7 @@
 //! What the first hour with it meets: commands that agree with each other, starts that are refused, copies of a
 //! directory.
 
-mod common;
-
-use common::{Cluster, ended_by_signals, program, text, trapeze};
+use crate::common::{Cluster, ended_by_signals, program, text, trapeze};
 use std::fs;
 use std::io::Write;
 use std::path::Path;
@@ -104,7 +102,7 @@ fn a_start_that_is_refused_leaves_nothing_behind() {
 
 #[test]
 fn a_directory_that_is_not_empty_is_not_hidden_unasked() {
-    if common::cannot_mount() {
+    if crate::common::cannot_mount() {
         return;
     }
     let mut cluster = Cluster::bare(1);
@@ -166,7 +164,7 @@ fn a_copy_of_a_directory_is_a_cluster_of_its_own() {
 fn init_and_join_write_the_period_of_the_scrub_to_the_configuration() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();
-    let port = common::free_ports(2);
+    let port = crate::common::free_ports(2);
     let [here, there] = [port, port + 1].map(|port| format!("127.0.0.1:{port}"));
     let done = |arguments: &[&str], input: &[u8]| {
         let out = typed(dir, arguments, input);

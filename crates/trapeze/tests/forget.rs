@@ -1,8 +1,6 @@
 //! A machine or a disk that is gone for good: what users meet before and after it is declared so.
 
-mod common;
-
-use common::{Cluster, json_lines, pattern, refusal, text, trapeze};
+use crate::common::{Cluster, json_lines, pattern, refusal, text, trapeze};
 use std::fs;
 use std::path::Path;
 use std::process::Output;

@@ -1,9 +1,7 @@
 //! Close-to-open within a mount: a file that is opened after a write has ended shows what was written, whichever way it
 //! was written, also while readers through the kernel's cache are beside.
 
-mod common;
-
-use common::{Cluster, cannot_mount, python, soaks};
+use crate::common::{Cluster, cannot_mount, python, soaks};
 use std::process::Command;
 
 /// Writes by every way in turn, a reader beside, and opens the file anew after each write.

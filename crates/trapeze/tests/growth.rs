@@ -1,8 +1,6 @@
 //! A cluster that grows and shrinks while it is used: disks and servers come, columns move, servers go.
 
-mod common;
-
-use common::{Cluster, pattern, program, refusal, shell, text, trapeze};
+use crate::common::{Cluster, pattern, program, refusal, shell, text, trapeze};
 use std::fs;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};

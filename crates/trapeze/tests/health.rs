@@ -1,8 +1,6 @@
 //! Whether all is well, as people and monitors are told.
 
-mod common;
-
-use common::{Cluster, json_lines, trapeze};
+use crate::common::{Cluster, json_lines, trapeze};
 use std::process::Output;
 
 fn told(out: &Output) -> String {

@@ -1,9 +1,7 @@
 //! Holes of files in a mount: every mode of fallocate(2) beside a local file, what cp(1) makes of a hole, and a file
 //! system in a file that is trimmed.
 
-mod common;
-
-use common::{Cluster, cannot_mount, lacks, pattern, skip};
+use crate::common::{Cluster, cannot_mount, lacks, pattern, skip};
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 use rustix::io::Errno;
 use std::fs::{self, File};

@@ -1,14 +1,11 @@
 //! Real nodes of a program: pages of a file come early to a node with idle memory, and mirrors of a node that is gone
 //! are made anew.
 
-#[path = "common/nodes.rs"]
-mod nodes;
-
+use crate::nodes::Nodes;
 use endpoint::Frames;
 use netmem::service::{Backing, Config, Later, OnStorage};
 use netmem::{Class, Directory, EpochConfig, PageId, Service, SpaceId, Version, Wanted};
 use node::{Cx, all};
-use nodes::Nodes;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::rc::Rc;

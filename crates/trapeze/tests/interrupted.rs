@@ -1,8 +1,6 @@
 //! A demonstration that is interrupted or killed leaves no process and no mount, and an interrupted one no directory.
 
-mod common;
-
-use common::{cannot_mount, ended_by_signals, is_mounted, program};
+use crate::common::{cannot_mount, ended_by_signals, is_mounted, program};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::{BufRead, BufReader};

@@ -1,8 +1,6 @@
 //! Locks that programs take in a mount.
 
-mod common;
-
-use common::{Cluster, cannot_mount, lacks, shell, soaks};
+use crate::common::{Cluster, cannot_mount, lacks, shell, soaks};
 use rustix::fs::{FlockOperation, fcntl_lock};
 use std::fs::File;
 use std::io::{Read, Write};

@@ -1,8 +1,6 @@
 //! `trapeze memory` as its users meet it: the clients of memcached and Redis that are installed here.
 
-mod common;
-
-use common::{Cluster, lacks, program, python};
+use crate::common::{Cluster, lacks, program, python};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

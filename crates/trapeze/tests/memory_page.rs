@@ -3,9 +3,7 @@
 //! A line that begins with `$ ` is typed, with the lines that its backslashes take in; the others are what it prints.
 //! `trapeze memory` and `trapeze up` go on until the test stops them.
 
-mod network;
-
-use network::{MISSING, Network};
+use crate::network::{MISSING, Network};
 use rig::{lacks, skip};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;

@@ -1,8 +1,6 @@
 //! What applications see in a mount: names, contents, maps, locks, and what two mounts see of each other.
 
-mod common;
-
-use common::{Cluster, cannot_mount, pattern, shell};
+use crate::common::{Cluster, cannot_mount, pattern, shell};
 use files::conformance::random::{self, Step};
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags, XattrFlags};
 use std::ffi::OsString;
@@ -163,7 +161,7 @@ with open(sys.argv[1], "r+b") as file:
         map.flush()
 END
 "#;
-    if common::lacks("python3") {
+    if crate::common::lacks("python3") {
         return expected;
     }
     shell(root, 60, script);
@@ -267,7 +265,7 @@ fn random_operations_as_a_model() {
         return;
     }
     let mut cluster = Cluster::mounted(3);
-    for seed in 0..if common::soaks() { 200 } else { 3 } {
+    for seed in 0..if crate::common::soaks() { 200 } else { 3 } {
         let steps = random::steps(seed, 300, 1 << 20);
         let fails = |steps: &[Step]| operations(&cluster.at("fsx"), steps).is_err();
         if let Err(text) = operations(&cluster.at("fsx"), &steps) {
@@ -378,7 +376,10 @@ fn a_mount_at_the_place_of_one_that_ends_stays() {
         while ending.runs() {
             std::thread::sleep(Duration::from_millis(5));
         }
-        assert!(common::is_mounted(&point), "round {round}: the second mount went with the first");
+        assert!(
+            crate::common::is_mounted(&point),
+            "round {round}: the second mount went with the first"
+        );
         assert!(fs::read(point.join(format!("file{round}"))).unwrap() == written);
     }
     cluster.stop();

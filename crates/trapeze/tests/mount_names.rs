@@ -1,9 +1,7 @@
 //! Names in a mount as programs of a local file system expect them: listings beside renames, and what is reached
 //! otherwise than by its name.
 
-mod common;
-
-use common::{Cluster, cannot_mount, lacks, shell, skip};
+use crate::common::{Cluster, cannot_mount, lacks, shell, skip};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, StatxFlags};
 use rustix::mount::{MountFlags, UnmountFlags};
 use std::fs;

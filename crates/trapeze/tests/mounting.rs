@@ -1,8 +1,6 @@
 //! Mounting as mount(8), fstab and mount.fuse3 do it.
 
-mod common;
-
-use common::{Cluster, cannot_mount, lacks, program, refusal, shell, text};
+use crate::common::{Cluster, cannot_mount, lacks, program, refusal, shell, text};
 
 /// In a mount name space of its own, in which this program is a helper of mount(8): nothing of it is left behind.
 fn with_helper(cluster: &Cluster, script: &str) -> String {

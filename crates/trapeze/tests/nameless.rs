@@ -1,9 +1,7 @@
 //! Files that live without a name: as long as anything has one open, its bytes are what was written, whatever
 //! descriptors of it were closed before and whoever was restarted meanwhile.
 
-mod common;
-
-use common::{Cluster, cannot_mount, python};
+use crate::common::{Cluster, cannot_mount, python};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::time::Duration;

@@ -1,8 +1,6 @@
 //! The manager's whole directory comes back as it was some time ago.
 
-mod common;
-
-use common::{Up, refusal, text, trapeze};
+use crate::common::{Up, refusal, text, trapeze};
 use std::fs;
 use std::path::Path;
 use std::process::Command;

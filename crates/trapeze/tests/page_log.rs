@@ -1,16 +1,11 @@
 //! Nodes of a program that keep pages in one other node's memory and in a log on a real disk, which is full, and empty
 //! again, and whose directory may be somebody else's.
 
-mod common;
-
-#[path = "common/nodes.rs"]
-mod nodes;
-
-use common::{cannot_mount, detach, shell};
+use crate::common::{cannot_mount, detach, shell};
+use crate::nodes::Nodes;
 use endpoint::Frame;
 use netmem::service::{Config, Hint, Weak};
 use netmem::{Class, PageId, Service, SpaceId, Version, Wanted};
-use nodes::Nodes;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;

@@ -1,8 +1,6 @@
 //! Programs that people use, over a mount: fio's verification, SQLite, git, and pjdfstest where it is installed.
 
-mod common;
-
-use common::{Cluster, cannot_mount, lacks, shell, skip, soaks};
+use crate::common::{Cluster, cannot_mount, lacks, shell, skip, soaks};
 use std::process::Command;
 
 #[test]

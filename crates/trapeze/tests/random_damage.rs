@@ -5,9 +5,7 @@
 //! stopped, a while after the last change. Each case restores that state, damages one thing ([`node::decay`]), starts
 //! the cluster, and reads and lists everything.
 
-mod common;
-
-use common::{Cluster, pattern, shell, soaks, text};
+use crate::common::{Cluster, pattern, shell, soaks, text};
 use node::decay::{Decay, Medium};
 use std::collections::BTreeMap;
 use std::fs;
@@ -122,7 +120,7 @@ impl Bench {
     /// `trapeze` with this command.
     fn trapeze(&self, words: &[&str]) -> Child {
         let mut command = Command::new("timeout");
-        command.arg("20").arg(common::program()).args([words[0], "-c", &self.target]);
+        command.arg("20").arg(crate::common::program()).args([words[0], "-c", &self.target]);
         command.args(&words[1..]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 

@@ -1,8 +1,6 @@
 //! Bad input: each has a clear error, and what was acknowledged before is still there.
 
-mod common;
-
-use common::{
+use crate::common::{
     Cluster, cannot_mount, free_ports, garbage, pattern, program, refusal, shell, text, trapeze,
 };
 use std::fs;
@@ -297,7 +295,7 @@ fn what_is_copied_out(cluster: &mut Cluster, back: &Path) {
     shell(back, 10, "mkdir small; mount -t tmpfs -o size=8k none small");
     let said = refusal(&["cp", "-r", "-c", &target, ":/tree", text(&small)]);
     let files = shell(&small, 10, "find . -type f | wc -l");
-    common::detach(&small);
+    crate::common::detach(&small);
     assert_eq!(said.matches("No space left on device").count(), 1, "{said}");
     assert_eq!(files.trim(), "3", "{said}");
 }

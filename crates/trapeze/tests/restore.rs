@@ -1,8 +1,6 @@
 //! A manager whose names are lost goes on from a backup: contents are then what the disks have.
 
-mod common;
-
-use common::{Up, pattern, said, text, trapeze};
+use crate::common::{Up, pattern, said, text, trapeze};
 use serde_json::Value;
 use std::fs;
 use std::process::Output;

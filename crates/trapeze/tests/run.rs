@@ -1,8 +1,6 @@
 //! `trapeze run` as its users meet it: what it prints, what it needs, and where the program's memory goes.
 
-mod common;
-
-use common::{program, text};
+use crate::common::{program, text};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;

@@ -1,8 +1,6 @@
 //! The manager's directory is lost, and nothing was backed up: files are made again from what their objects know.
 
-mod common;
-
-use common::{Up, pattern, refusal, said, text, trapeze};
+use crate::common::{Up, pattern, refusal, said, text, trapeze};
 use std::fs;
 
 impl Up {

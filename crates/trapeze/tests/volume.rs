@@ -1,9 +1,7 @@
 //! The conformance bodies and random operations over the library client of a live cluster, by shared memory and by
 //! encrypted TCP.
 
-mod common;
-
-use common::{Cluster, free_ports, soaks};
+use crate::common::{Cluster, free_ports, soaks};
 use files::conformance::{Asks, Client, all, all_of_two, random};
 use live::link::Address;
 use live::wait::WaitPolicy;

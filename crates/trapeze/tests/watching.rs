@@ -1,8 +1,6 @@
 //! What a running cluster shows: `trapeze top` and the numbers for Prometheus.
 
-mod common;
-
-use common::{
+use crate::common::{
     Cluster, cannot_mount, ended_by_signals, free_ports, json_lines, lending, members, program,
     refusal, seen, shape_of, text, trapeze, until_top,
 };

@@ -1,0 +1,10 @@
+//! The client file system on nodes over a bad link. One program, which is linked once.
+
+mod common;
+mod conformance;
+mod economy;
+mod failures;
+mod interrupts;
+mod kernel;
+mod layouts;
+mod power_cuts;

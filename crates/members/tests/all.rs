@@ -1,0 +1,4 @@
+//! Cluster coordination. One program, which is linked once.
+
+mod registry;
+mod service;

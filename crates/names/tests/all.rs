@@ -1,0 +1,14 @@
+//! The name space: plain structs, and nodes over a bad link. One program, which is linked once.
+
+mod common;
+mod crashes;
+mod dead;
+mod describe;
+mod lineage;
+mod locks;
+mod model;
+mod posix;
+mod quarantine;
+mod restored;
+mod salvage;
+mod service;

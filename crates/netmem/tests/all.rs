@@ -1,0 +1,15 @@
+//! Network memory on nodes over a bad link. One program, which is linked once.
+
+mod copies;
+mod directories;
+mod faulty;
+mod guests;
+mod leaving;
+mod lives;
+mod log;
+mod logged;
+mod prefetch;
+mod service;
+mod share;
+mod shared;
+mod world;

@@ -1,0 +1,7 @@
+//! The firmware. One program, which is linked once.
+
+mod forward;
+mod keeps;
+mod properties;
+mod vectors;
+mod world;

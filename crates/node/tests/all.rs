@@ -1,0 +1,5 @@
+//! Nodes, their calls and timers. One program, which is linked once.
+
+mod calls;
+mod messages;
+mod waiting;

@@ -1,0 +1,17 @@
+//! The simulated cluster. One program, which is linked once.
+
+mod bugs;
+mod calls;
+mod checkers;
+mod cluster;
+mod common;
+mod decay;
+mod idle;
+mod lending;
+mod memory;
+mod queueing;
+mod races;
+mod report;
+mod scripts;
+mod seeds;
+mod slice;

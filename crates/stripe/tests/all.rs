@@ -1,0 +1,16 @@
+//! Block storage: plain structs, and nodes over a bad link. One program, which is linked once.
+
+mod common;
+mod crashes;
+mod crowded;
+mod damage;
+mod decay;
+mod descriptions;
+mod disks;
+mod log;
+mod network;
+mod order;
+mod scrub;
+mod service;
+mod through;
+mod unreadable;
