@@ -77,7 +77,7 @@ enum Asked {
     Size { file: FileId },
     Truncate { id: WriteId },
     Zero { id: WriteId },
-    Seek { what: Sought, offset: u64 },
+    Seek((Sought, u64)),
     Fsync,
     Flush,
     Release,
@@ -426,14 +426,9 @@ impl Worker {
             (Asked::Size { file }, FileReply::Attr(attr)) => {
                 model.data.check_size(&self.reader(begun), file, attr.size)?;
             }
-            (Asked::Truncate { id }, FileReply::Attr(_)) => model.data.ends(id, true, now),
-            (Asked::Zero { id }, FileReply::Done) => model.data.ends(id, true, now),
-            (Asked::Seek { what, offset }, FileReply::Offset(found)) => {
-                let Some(open) = &self.open else { return Ok(()) };
-                let (reader, file) = (self.reader(begun), open.file);
-                let found = (found != holes::NOTHING).then_some(found);
-                model.data.check_seek(&reader, file, (what, offset), found)?;
-            }
+            (Asked::Truncate { id }, FileReply::Attr(_))
+            | (Asked::Zero { id }, FileReply::Done) => model.data.ends(id, true, now),
+            (Asked::Seek(what), FileReply::Offset(at)) => self.sought(what, at, begun, model)?,
             (Asked::Fsync, FileReply::Done) => {
                 self.published(true, begun, model, now);
                 if let (Some(home), Some(open)) = (self.home, &self.open) {

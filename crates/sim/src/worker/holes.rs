@@ -37,12 +37,24 @@ impl Worker {
         (FileOp::Allocate { file, handle, offset, bytes, mode }, Asked::Zero { id })
     }
 
+    pub(super) fn sought(
+        &self,
+        sought: (Sought, u64),
+        found: u64,
+        begun: Picos,
+        model: &mut Model,
+    ) -> Result<(), String> {
+        let Some(open) = &self.open else { return Ok(()) };
+        let found = (found != NOTHING).then_some(found);
+        model.data.check_seek(&self.reader(begun), open.file, sought, found)
+    }
+
     pub(super) fn seek(&mut self, file: FileId, handle: Handle, offset: u64) -> (FileOp, Asked) {
         let (what, whence) = match self.random.chance(500_000) {
             true => (Sought::Data, SEEK_DATA),
             false => (Sought::Hole, SEEK_HOLE),
         };
-        (FileOp::Seek { file, handle, offset, whence }, Asked::Seek { what, offset })
+        (FileOp::Seek { file, handle, offset, whence }, Asked::Seek((what, offset)))
     }
 }
 
@@ -52,7 +64,7 @@ pub(super) fn found_nothing(
     result: Result<FileReply, Errno>,
 ) -> Result<FileReply, Errno> {
     match (asked, result) {
-        (Asked::Seek { .. }, Err(Errno::ENXIO)) => Ok(FileReply::Offset(NOTHING)),
+        (Asked::Seek(..), Err(Errno::ENXIO)) => Ok(FileReply::Offset(NOTHING)),
         (_, result) => result,
     }
 }
