@@ -212,7 +212,7 @@ impl<O: Objects> Service<O> {
         round.has_lost |= before.is_some_and(|before| before != verifier);
     }
 
-    /// What a server has lost by a restart is due once more, at the end of a round: the names of what it told are known.
+    /// What a server has lost by a restart is due once more, at the end of a round: the names it was told are known.
     fn note_lost(&self, round: &mut Round) {
         if std::mem::take(&mut round.has_lost) {
             let mut manager = self.manager.borrow_mut();
