@@ -5,7 +5,7 @@
 
 use crate::clock;
 use crate::device::{Poller, Ready};
-use crate::scheduler::{self, switches};
+use crate::scheduler::{Slices, switches};
 use crate::wait::{Pause, Thrift, WaitCounters, WaitPolicy, Waiter};
 use node::Node;
 use std::cell::Cell;
@@ -89,6 +89,7 @@ pub struct Host {
     devices: Vec<Box<dyn Device>>,
     poller: Poller,
     waiter: Waiter,
+    slices: Slices,
     ready: Vec<Ready>,
     idle_turns: u32,
     shares: bool,
@@ -105,13 +106,13 @@ impl Host {
     pub fn new(node: Node, policy: WaitPolicy) -> io::Result<Host> {
         // The kernel may otherwise wake a sleeper 50 us late; without the right to change that it still works.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
-        scheduler::shorten_slices();
         node.set_clock(clock::now);
         let mut host = Host {
             node,
             devices: Vec::new(),
             poller: Poller::new()?,
             waiter: Waiter::new(policy, switches),
+            slices: Slices::new(),
             ready: Vec::new(),
             idle_turns: 0,
             shares: false,
@@ -170,6 +171,7 @@ impl Host {
         self.now = now;
         if now >= self.wall_at + WALL_SPAN {
             self.read_wall(now);
+            self.slices.look(now);
         }
         let polls = self.node.polls();
         let mut moved = false;

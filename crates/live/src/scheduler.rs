@@ -1,5 +1,14 @@
 //! What the kernel's scheduler is asked and told about this thread.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+use wire::Time;
+
+/// A thread that waits longer for the processor, on average, has others beside it that compute.
+const DELAY: Duration = Duration::from_micros(500);
+/// For so long it is then not asked again.
+const SHORT_SPAN: Duration = Duration::from_secs(10);
 /// The shortest slice that the kernel takes (`kernel/sched/syscalls.c`). A node runs for some us at a time.
 const SLICE_NS: u64 = 100_000;
 
@@ -14,15 +23,70 @@ pub fn switches() -> u64 {
     usage.ru_nivcsw as u64
 }
 
-/// Asks for short slices: no more of the processor than others, but soon after a wake. A thread that computes on the
-/// same processor is then interrupted, where a node would else wait for the end of its slice, some ms, at each message.
-/// Kernels before Linux 6.12 have one slice for all; there nothing changes.
-pub fn shorten_slices() {
-    let Some(attr) = attributes().filter(|attr| attr.sched_policy == libc::SCHED_OTHER as u32)
-    else {
-        return;
-    };
-    let attr = libc::sched_attr { sched_runtime: SLICE_NS, ..attr };
+/// How long this thread's slices are: short while others compute on its processor, so that it runs soon after a wake,
+/// for no more of the processor than before. A node would else wait for the end of their slices, some ms, at each
+/// message. Not always, because its own clients are interrupted by it, too. Kernels before Linux 6.12 have one slice
+/// for all; there nothing changes.
+#[derive(Debug)]
+pub struct Slices {
+    /// Processor time in ns, time in which it waited for the processor in ns, times that it got the processor.
+    schedstat: Option<File>,
+    seen: (u64, u64),
+    short_until: Option<Time>,
+}
+
+impl Slices {
+    /// Of the thread that calls this.
+    pub fn new() -> Slices {
+        let schedstat = File::open("/proc/thread-self/schedstat").ok();
+        let mut slices = Slices { schedstat, seen: (0, 0), short_until: None };
+        slices.mean_delay();
+        slices
+    }
+
+    /// To be called now and then.
+    pub fn look(&mut self, now: Time) {
+        if self.short_until.is_some_and(|until| now < until) {
+            return;
+        }
+        let delay = self.mean_delay();
+        // What was measured with short slices says nothing of others.
+        if self.short_until.take().is_some() {
+            set_slice(0);
+        } else if delay > DELAY {
+            self.shorten(now);
+        }
+    }
+
+    fn shorten(&mut self, now: Time) {
+        self.short_until = Some(now + SHORT_SPAN);
+        set_slice(SLICE_NS);
+    }
+
+    /// How long the thread waited for the processor, each time since the last call.
+    fn mean_delay(&mut self) -> Duration {
+        let Some((delay, count)) = self.schedstat.as_ref().and_then(delays) else {
+            return Duration::ZERO;
+        };
+        let before = std::mem::replace(&mut self.seen, (delay, count));
+        let (delay, count) = (delay.saturating_sub(before.0), count.saturating_sub(before.1));
+        Duration::from_nanos(delay.checked_div(count).unwrap_or_default())
+    }
+}
+
+fn delays(schedstat: &File) -> Option<(u64, u64)> {
+    let mut bytes = [0; 80];
+    let got = schedstat.read_at(&mut bytes, 0).ok()?;
+    let mut words = std::str::from_utf8(&bytes[..got]).ok()?.split_ascii_whitespace().skip(1);
+    let mut number = || words.next()?.parse().ok();
+    Some((number()?, number()?))
+}
+
+/// 0 is the kernel's own.
+fn set_slice(nanos: u64) {
+    let is_plain = |attr: &libc::sched_attr| attr.sched_policy == libc::SCHED_OTHER as u32;
+    let Some(attr) = attributes().filter(is_plain) else { return };
+    let attr = libc::sched_attr { sched_runtime: nanos, ..attr };
     // SAFETY: it reads the structure. Where it is refused, everything is as before.
     let _ = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &attr, 0) };
 }
@@ -41,16 +105,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_nodes_thread_has_short_slices_and_others_keep_theirs() {
+    fn slices_are_short_for_a_while_after_the_thread_waited_long_for_the_processor() {
         let runtime = || attributes().unwrap().sched_runtime;
-        let before = runtime();
         let in_node = move || {
-            shorten_slices();
-            runtime()
+            let (mut slices, own) = (Slices::new(), runtime());
+            slices.look(Time(1));
+            assert_eq!(runtime(), own, "nothing is known");
+            slices.shorten(Time(2));
+            // An older kernel has one slice for all, and says 0.
+            assert_eq!(runtime(), if own == 0 { 0 } else { SLICE_NS });
+            slices.look(Time(2) + SHORT_SPAN);
+            assert_eq!(runtime(), own);
         };
-        let of_node = std::thread::spawn(in_node).join().unwrap();
-        // An older kernel has one slice for all, and says 0.
-        assert_eq!(of_node, if before == 0 { 0 } else { SLICE_NS });
-        assert_eq!(runtime(), before);
+        let own = runtime();
+        std::thread::spawn(in_node).join().unwrap();
+        assert_eq!(runtime(), own);
     }
 }
