@@ -12,6 +12,8 @@ use std::process::{Command, Stdio};
 const REAL: [&str; 4] = ["capi", "live", "preload", "trapeze"];
 /// Suites of theirs that compute all the same.
 const COMPUTING: [&str; 2] = ["trapeze/papers", "trapeze/sim"];
+/// Packages whose tests run the program `trapeze`, which Cargo may link after them.
+const RUN_TRAPEZE: [&str; 3] = ["capi", "preload", "trapeze"];
 /// Suites that run programs which Cargo may build after them.
 const AFTER_ALL: [&str; 1] = ["trapeze/examples"];
 
@@ -23,22 +25,44 @@ pub fn build(pool: &Pool) -> Result<(), String> {
     let child = build.stdout(Stdio::piped()).spawn();
     let mut child = child.map_err(|error| format!("cargo cannot start: {error}"))?;
     let told = BufReader::new(child.stdout.take().expect("it is a pipe"));
-    let programs = told.lines().map_while(Result::ok).filter_map(|line| Program::told(&line));
-    let now = |program: &Program| !AFTER_ALL.contains(&&*program.suite);
-    let (mut later, add) = (Vec::new(), |job| pool.add(job));
-    for program in programs {
-        if now(&program) {
-            program.jobs().into_iter().for_each(add);
-        } else {
-            later.push(program);
-        }
-    }
+    let lines = told.lines().map_while(Result::ok);
+    let messages = lines.filter_map(|line| serde_json::from_str(&line).ok());
+    let later =
+        add_linked(messages, |program| program.jobs().into_iter().for_each(|job| pool.add(job)));
     let status = child.wait().map_err(|error| format!("cargo: {error}"))?;
     if !status.success() {
         return Err("the tests do not build".to_string());
     }
-    later.iter().flat_map(Program::jobs).for_each(add);
+    later.iter().flat_map(Program::jobs).for_each(|job| pool.add(job));
     Ok(())
+}
+
+/// Gives each program of tests to `add` when it and what it runs are linked; those that run what may be built last are
+/// left.
+fn add_linked(messages: impl Iterator<Item = Value>, add: impl Fn(&Program)) -> Vec<Program> {
+    let (mut later, mut held, mut is_linked) = (Vec::new(), Vec::new(), false);
+    for message in messages {
+        if is_trapeze(&message) {
+            is_linked = true;
+            held.drain(..).for_each(|program| add(&program));
+        }
+        let Some(program) = Program::told(&message) else { continue };
+        if AFTER_ALL.contains(&&*program.suite) {
+            later.push(program);
+        } else if RUN_TRAPEZE.contains(&&*program.package) && !is_linked {
+            held.push(program);
+        } else {
+            add(&program);
+        }
+    }
+    later.extend(held);
+    later
+}
+
+/// Whether Cargo says that it has linked the program `trapeze`.
+fn is_trapeze(message: &Value) -> bool {
+    let is_program = message["target"]["kind"][0] == "bin" && message["profile"]["test"] == false;
+    is_program && message["target"]["name"] == "trapeze"
 }
 
 /// A program of tests.
@@ -54,9 +78,8 @@ struct Program {
 }
 
 impl Program {
-    /// The one that a line of Cargo's output tells of.
-    fn told(line: &str) -> Option<Program> {
-        let message: Value = serde_json::from_str(line).ok()?;
+    /// The one that a message of Cargo's tells of.
+    fn told(message: &Value) -> Option<Program> {
         if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
             return None;
         }
@@ -142,15 +165,31 @@ mod tests {
 
     #[test]
     fn programs_of_tests_are_found_in_what_cargo_says() {
-        let line = LINE.replace('\n', "");
-        let program = Program::told(&line).unwrap();
+        let program = Program::told(&message(LINE)).unwrap();
         assert_eq!((&*program.suite, &*program.package), ("live/links", "live"));
         assert_eq!(program.folder, Path::new("/w/crates/live"));
         assert!(program.is_split);
-        let unit = Program::told(&line.replace("[\"test\"]", "[\"lib\"]")).unwrap();
+        let unit = Program::told(&message(&LINE.replace("[\"test\"]", "[\"lib\"]"))).unwrap();
         assert!(!unit.is_split);
-        assert!(Program::told(&line.replace("true", "false")).is_none(), "a program");
+        assert!(Program::told(&message(&LINE.replace("true", "false"))).is_none(), "a program");
         assert_eq!(package("path+file:///w/fuzz/bodies#fuzz-bodies@0.1.0"), Some("fuzz-bodies"));
+    }
+
+    fn message(text: &str) -> Value {
+        serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn tests_that_run_the_program_wait_until_it_is_linked() {
+        let bin = LINE.replace("true", "false").replace("[\"test\"]", "[\"bin\"]");
+        let bin = message(&bin.replace("\"links\"", "\"trapeze\""));
+        let tests = message(&LINE.replace("crates/live", "crates/trapeze"));
+        let added = std::cell::RefCell::new(Vec::new());
+        let add = |program: &Program| added.borrow_mut().push(program.suite.clone());
+        let later = add_linked([tests.clone(), message(LINE), bin].into_iter(), add);
+        assert_eq!(*added.borrow(), ["live/links", "trapeze/links"]);
+        assert!(later.is_empty());
+        assert_eq!(add_linked([tests].into_iter(), add).len(), 1, "never linked: after the build");
     }
 
     /// This program stands for one whose tests are processes.
