@@ -133,14 +133,18 @@ fn an_alarm_that_a_program_handles_does_not_break_its_reads_off() {
                   file = os.open('file', os.O_RDONLY | os.O_DIRECT)\n\
                   import mmap\n\
                   room = mmap.mmap(-1, 65536)\n\
-                  sys.exit(0 if os.readv(file, [room]) == 65536 else 1)\n";
+                  got = os.readv(file, [room])\n\
+                  sys.exit(None if got == 65536 else f'{got} bytes')\n";
     File::open(cluster.at("file")).unwrap();
     cluster.processes.kill_server(1).unwrap();
-    let mut child = start(&cluster.at(""), "python3", &["-c", script]);
+    let mut command = ended_by_signals("python3");
+    command.args(["-c", script]).current_dir(cluster.at("")).stdout(Stdio::null());
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
     thread::sleep(Duration::from_secs(2));
     assert!(child.try_wait().unwrap().is_none(), "it goes on waiting");
     cluster.processes.start_server(1).unwrap();
-    assert!(child.wait().unwrap().success());
+    let ended = child.wait_with_output().unwrap();
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
     cluster.stop();
 }
 
