@@ -115,11 +115,9 @@ impl Files {
             state.chunks.forget(range);
             let end = range.end.min(state.size());
             state.note_write(0, end, self.cx.wall());
+            state.guess_used();
         });
-        // How much room it takes now, only the objects know.
-        if self.ask_objects(file).await.is_ok() {
-            file.state.borrow_mut().note_used();
-        }
+        self.measure_used(file).await;
         Ok(())
     }
 

@@ -33,6 +33,9 @@ pub(crate) struct Local {
     pub mtime: Wall,
     /// Bytes of storage, estimated: the server's figure comes with the next look at the objects.
     pub used: u64,
+    /// Of a file with holes something was written inside its length, so what was written over may be counted twice; or
+    /// holes were made.
+    pub guessed: bool,
 }
 
 /// The last write that could not be kept.
@@ -312,13 +315,14 @@ impl State {
         let size = attr.size.max(end);
         let most = size.next_multiple_of(wire::limits::BLOCK_BYTES as u64).max(attr.used);
         let used = (attr.used + bytes).min(most);
-        self.local = Some(Local { size, mtime: now, used });
+        let inside = bytes > 0 && end.saturating_sub(bytes) < attr.size && attr.used < attr.size;
+        let guessed = inside || self.local.is_some_and(|local| local.guessed);
+        self.local = Some(Local { size, mtime: now, used, guessed });
     }
 
-    /// The objects have just said how much room the file takes.
-    pub fn note_used(&mut self) {
-        let used = self.entry.attr.used;
-        self.local = self.local.map(|local| Local { used, ..local });
+    /// How much room the file takes now, only the objects know.
+    pub fn guess_used(&mut self) {
+        self.local = self.local.map(|local| Local { guessed: true, ..local });
     }
 
     /// What was written is lost to `errno`.
@@ -380,6 +384,19 @@ mod tests {
             state.absorb_own(entry(2, 80, 4), asked, Time(10));
             assert_eq!((state.size(), state.entry.attr.size), (80, 80), "asked at {asked:?}");
         }
+    }
+
+    #[test]
+    fn what_is_written_over_is_a_guess_at_storage_only_where_a_file_has_holes() {
+        let mut state = State::default();
+        let mut write = |from: u64, to: u64| {
+            state.note_write(to - from, to, Wall::default());
+            state.local.is_some_and(|local| local.guessed)
+        };
+        assert!(!write(0, 100) && !write(100, 200) && !write(50, 150), "it has no holes");
+        assert!(!write(10_000, 10_100), "only that it got longer");
+        assert!(write(10_050, 10_100));
+        assert!(write(10_100, 10_200), "and stays one");
     }
 
     #[test]

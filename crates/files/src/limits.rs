@@ -60,6 +60,8 @@ pub const TICK: Duration = Duration::from_millis(100);
 /// How long a server that does not answer is waited for before written data is given up with EIO: a restart takes
 /// seconds, a person who reboots a machine minutes.
 pub const PATIENCE: Duration = Duration::from_secs(300);
+/// How long a close waits for the objects of a file with holes to say how much room it takes.
+pub const USED_SPAN: Duration = Duration::from_secs(1);
 /// Pause before an operation is tried again the first time, each later one twice as long.
 pub const RETRY_PAUSE: Duration = Duration::from_millis(50);
 /// And at most so long: 1,000 sends of a server that stays away ask 1,000 times a second.

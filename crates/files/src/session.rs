@@ -2,7 +2,7 @@
 
 use crate::Files;
 use crate::inode::{File, Local, State};
-use crate::limits::{LEFT_PAUSE, RETRY_PAUSE, RETRY_PAUSE_MAX};
+use crate::limits::{LEFT_PAUSE, RETRY_PAUSE, RETRY_PAUSE_MAX, USED_SPAN};
 use crate::written::Mark;
 use names::{Entry, Final, WRITE, Who};
 use std::rc::Rc;
@@ -220,7 +220,8 @@ impl Files {
             let attr = state.attr();
             let size = attr.size.max(totals.size).max(state.written.end());
             let mtime = attr.mtime.max(totals.mtime);
-            state.local = Some(Local { size, mtime, used: attr.used.max(totals.used) });
+            let used = attr.used.max(totals.used);
+            state.local = Some(Local { size, mtime, used, guessed: false });
         }
         Ok(())
     }
@@ -234,11 +235,38 @@ impl Files {
             let sent = state.is_sent() && !state.resent;
             sent && state.sessions > 0 && state.writers == 0
         };
+        if result.is_ok() && ends(&file.state.borrow()) {
+            self.measure_used(file).await;
+        }
         while result.is_ok() && ends(&file.state.borrow()) {
             result = self.end_session(file).await;
         }
         self.end_turn(file);
         result
+    }
+
+    /// How much room a file with holes takes that was written over, only the objects know. When they do not say so
+    /// soon, the close does not either: by a guess a manager whose names are restored would take a hole for a loss.
+    pub(crate) async fn measure_used(&self, file: &Rc<File>) {
+        let (reference, mark) = {
+            let state = file.state.borrow();
+            if !state.local.is_some_and(|local| local.guessed) {
+                return;
+            }
+            (state.reference(), state.written.mark())
+        };
+        let ask = async {
+            let reference = reference?;
+            self.know_map(&reference).await?;
+            self.stripe.attributes(&reference).await
+        };
+        let Ok(Ok(totals)) = self.cx.with_deadline(USED_SPAN, ask).await else { return };
+        let mut state = file.state.borrow_mut();
+        if state.written.mark() == mark
+            && let Some(local) = &mut state.local
+        {
+            (local.used, local.guessed) = (totals.used, false);
+        }
     }
 
     /// What was sent again may have given way to something newer, a truncation by another client for one: the length is
@@ -382,7 +410,7 @@ impl Files {
 fn outcome(file: &File) -> (Final, Mark) {
     let state = file.state.borrow();
     let attr = state.attr();
-    let used = state.local.map(|local| local.used);
+    let used = state.local.filter(|local| !local.guessed).map(|local| local.used);
     let truncations = state.entry.truncations;
     (Final { size: attr.size, mtime: attr.mtime, used, truncations }, state.written.mark())
 }

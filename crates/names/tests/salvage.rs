@@ -2,6 +2,7 @@
 
 use crate::common::ROOT;
 use crate::common::cluster::{Cluster, WHO, create};
+use names::limits::OBJECT_OVERHEAD_BYTES;
 use names::{LOST_FOUND, READ, Salvaged, WRITE};
 use store::{MemoryBackend, MemoryLogs};
 use stripe::protocol::ObjectReply;
@@ -132,6 +133,55 @@ fn nothing_is_salvaged_where_no_names_were_lost() {
     let (client, mine) = (cluster.client(1), names::Who::decided(7, 7));
     let asked = async move { client.salvage(&mine, found).await };
     assert_eq!(cluster.run(1, asked), Err(Errno::EPERM));
+}
+
+/// A file of two units, of which only the second has an object, and of this storage.
+fn with_a_hole(cluster: &Cluster, found: &Salvaged, number: u64, used: u64) -> Salvaged {
+    let unit = u64::from(found.layout.unit_bytes);
+    let one = path(b"/x", found, number);
+    let attr = Attr { size: 2 * unit, used, ..one.attr };
+    cluster.objects.0.sizes.borrow_mut().insert(attr.file, (attr.size, found.truncations));
+    Salvaged { attr, ..one }
+}
+
+/// The object.
+fn tell_second(cluster: &Cluster, found: &Salvaged) {
+    let object = ObjectId { volume: VolumeId(5), file: found.attr.file, column: 1 };
+    let told = ObjectReply {
+        epoch: found.layout.epoch,
+        truncations: found.truncations,
+        length: found.layout.unit_bytes.into(),
+        used: 4096,
+        ..ObjectReply::default()
+    };
+    let home = found.layout.home(1).server;
+    cluster.objects.0.columns.borrow_mut().insert((home, object), told);
+    cluster.objects.0.stored.borrow_mut().insert((home, object));
+}
+
+fn compare(cluster: &mut Cluster, found: &Salvaged) -> Result<(), Errno> {
+    let (client, file) = (cluster.client(1), found.attr.file);
+    cluster.run(1, async move { client.compare(file).await })
+}
+
+/// The most that the second object of such a file can have had.
+fn most(found: &Salvaged) -> u64 {
+    let unit = u64::from(found.layout.unit_bytes);
+    unit + unit / 64 + OBJECT_OVERHEAD_BYTES
+}
+
+/// What is told of its storage is of a time at which it may have had more.
+#[test]
+fn a_column_without_an_object_is_lost_only_when_what_is_left_cannot_have_had_all_storage() {
+    let mut cluster = Cluster::new(1);
+    let found = made(&mut cluster);
+    lose_names(&mut cluster);
+    for (number, more, expected) in [(20, 0, Ok(())), (21, 1, Err(Errno::EIO))] {
+        let one = with_a_hole(&cluster, &found, number, most(&found) + more);
+        tell_second(&cluster, &one);
+        salvage(&mut cluster, &one).unwrap();
+        assert_eq!(compare(&mut cluster, &one), expected, "{more} more bytes of storage");
+    }
 }
 
 #[test]

@@ -225,6 +225,18 @@ pub async fn holes<A: Ask>(client: &Client<A>, dir: FileId) {
     assert!(client.get(dir, b"f").await.expect("get").iter().all(|byte| *byte == 0));
 }
 
+/// What is written over again and again takes room once, also of a file that begins with a hole.
+pub async fn room_of_holes<A: Ask>(client: &Client<A>, dir: FileId) {
+    let open = client.create(dir, b"f", READ_WRITE).await.expect("create");
+    let bytes = pattern(4, 0, 64 << 10);
+    for _ in 0..24 {
+        client.write(open, 1 << 20, &bytes).await.expect("write");
+    }
+    client.close(open).await.expect("close");
+    let used = client.stat(open.file).await.expect("stat").used;
+    assert!((64 << 10..1 << 20).contains(&used), "{used} bytes");
+}
+
 /// A time set by hand stays, also when bytes written before reach the servers after; a write moves it.
 pub async fn times<A: Ask>(client: &Client<A>, dir: FileId) {
     let open = client.create(dir, b"f", WRITE_ONLY).await.expect("create");

@@ -27,6 +27,7 @@ pub async fn all<A: Ask>(client: &Client<A>, parent: wire::FileId) {
     basic::many_small_files(client, client.scratch(parent, "small").await).await;
     basic::allocation_and_seeking(client, client.scratch(parent, "allocation").await).await;
     basic::holes(client, client.scratch(parent, "holes").await).await;
+    basic::room_of_holes(client, client.scratch(parent, "room").await).await;
     basic::too_long_files(client, client.scratch(parent, "long").await).await;
     basic::times(client, client.scratch(parent, "times").await).await;
     basic::groups_of_callers(client, client.scratch(parent, "groups").await).await;

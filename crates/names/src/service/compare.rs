@@ -197,18 +197,19 @@ impl<O: Objects> Service<O> {
         let map = BlockMap::new(&objects.layout, &fragments);
         let told =
             (0..).zip(&found.columns).filter_map(|(column, told)| Some((column, (*told)?.1)));
-        let (mut size, mut used) = (attr.size, 0);
+        let (mut size, mut most) = (attr.size, 0);
         for (column, told) in told {
-            // Bytes that were written since do not make up for missing ones.
-            let bytes = map.object_bytes(column, attr.size);
-            used += told.used.min(bytes + bytes / 64 + OBJECT_OVERHEAD_BYTES);
+            // Bytes that were written since do not make up for missing ones. What was not in place yet was counted
+            // twice where it was written over, and since then there may be more holes: so it is the length that counts.
+            let bytes = map.object_bytes(column, attr.size).min(told.length);
+            most += bytes + bytes / 64 + OBJECT_OVERHEAD_BYTES;
             size = size.max(map.file_bytes(column, told.length));
         }
-        // A hole's column has no object. One that is gone had storage, which is missing now.
+        // A hole's column has no object. One that is gone had storage, more than what is left can ever have had.
         Ok(match was_open {
             true => absent.any(|column| map.object_bytes(column, size) > 0),
             false => {
-                used < attr.used && absent.any(|column| map.object_bytes(column, attr.size) > 0)
+                attr.used > most && absent.any(|column| map.object_bytes(column, attr.size) > 0)
             }
         })
     }
