@@ -109,6 +109,20 @@ impl Manager {
         Ok(self.store().apply(batch))
     }
 
+    /// From its next start on the store is as any other: what the servers know is of this one. In this incarnation it
+    /// goes on above what others know that come.
+    pub(crate) fn end_outbidding(&mut self) -> Append {
+        let mut batch = Batch::new();
+        self.volume.outbids = false;
+        batch.put(&keys::volume(), &encoded(&self.volume));
+        self.store().apply(batch)
+    }
+
+    /// Whether its next start goes on above what the servers know, too.
+    pub(crate) fn goes_on_outbidding(&self) -> bool {
+        self.volume.outbids
+    }
+
     /// Notes that an incarnation begins; the oldest goes when there are many.
     fn begin_life(&mut self, batch: &mut Batch) {
         let (life, before) = (self.life() + 1, self.store().sequence());

@@ -69,6 +69,8 @@ struct Service<O> {
     members: RefCell<Option<Members>>,
     /// The stage is another.
     begun: Notify,
+    /// The store goes on as a lineage above all that servers know of, and none was heard yet.
+    unheard: Cell<bool>,
     /// What each active server knows of this store.
     told: RefCell<BTreeMap<NodeId, Witness>>,
     /// Servers that stop, and were told of all files for that; until they answer again.
@@ -263,6 +265,7 @@ pub fn serve<O: Objects>(
     manager.set_servers(&config.servers);
     let service = Rc::new(Service {
         first: Cell::new(u64::MAX),
+        unheard: Cell::default(),
         stage: Cell::default(),
         strays: RefCell::default(),
         surveyed: Notify::new(cx),

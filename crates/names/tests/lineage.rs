@@ -4,7 +4,7 @@
 use crate::common::ROOT;
 use crate::common::cluster::{Cluster, SERVERS, WHO, create};
 use names::{Client, Entry, IoServer, REFUSED};
-use store::MemoryLogs;
+use store::{MemoryBackend, MemoryLogs};
 use wire::{Errno, FileId, ObjectId, VolumeId};
 
 fn cluster() -> Cluster {
@@ -171,6 +171,63 @@ fn a_server_with_a_later_lineage_that_comes_late_is_outbid_by_what_was_accepted(
     cluster.restart();
     let client = cluster.client(1);
     assert_eq!(lookup(&mut cluster, &client, b"on"), Err(REFUSED));
+}
+
+/// The manager starts with a new store.
+fn lose_names(cluster: &mut Cluster) {
+    (cluster.backend, cluster.logs) = (MemoryBackend::new(), MemoryLogs::new());
+    cluster.life += 60_000_000_000;
+    cluster.net.nodes[0] = rig::node(1, cluster.life);
+    cluster.start();
+}
+
+/// About a second after its start it hears of the first server.
+const FIRST_HEARD: [usize; 9] = [0, 500, 1000, 1001, 1002, 1003, 1005, 1010, IDLE];
+
+#[test]
+fn a_new_store_that_ends_as_the_first_servers_come_goes_on_above_what_they_know() {
+    for turns in FIRST_HEARD {
+        let (mut cluster, _) = cluster_and_older_copy();
+        cluster.witnesses.clear();
+        lose_names(&mut cluster);
+        cluster.turns(turns);
+        if turns % 2 == 0 {
+            cluster.restart();
+        } else {
+            cluster.power_cut();
+        }
+        for _ in 0..2 {
+            let client = cluster.client(1);
+            let made = try_create(&mut cluster, &client, b"new").or_else(|errno| match errno {
+                Errno::EEXIST => lookup(&mut cluster, &client, b"new").map(|_| Entry::default()),
+                errno => Err(errno),
+            });
+            assert!(made.is_ok(), "{turns} turns: {made:?}");
+            cluster.turns(IDLE);
+            assert!(cluster.handle.as_ref().unwrap().is_frozen(), "{turns} turns");
+            cluster.restart();
+        }
+        let known = cluster.objects.0.witnesses.borrow();
+        assert!(known.values().all(|known| (1..4).contains(&known.lineage)), "{known:?}");
+    }
+}
+
+#[test]
+fn a_new_volume_is_as_any_other_whenever_it_ends_as_its_first_servers_come() {
+    for turns in FIRST_HEARD {
+        let mut cluster = Cluster::new(1);
+        cluster.turns(turns);
+        cluster.restart();
+        cluster.turns(IDLE);
+        let older = cluster.copy();
+        let client = cluster.client(1);
+        cluster.created(&client, b"after", None);
+        cluster.turns(IDLE);
+        assert!(!cluster.handle.as_ref().unwrap().is_frozen(), "{turns} turns");
+        cluster.bring_back(older);
+        let client = cluster.client(1);
+        assert_eq!(lookup(&mut cluster, &client, b"after"), Err(REFUSED), "{turns} turns");
+    }
 }
 
 #[test]

@@ -85,12 +85,14 @@ impl<O: Objects> Service<O> {
             (Judgement::Outbid(lineage), _) => lineage,
             _ => own.lineage,
         };
-        let asked_all = self.has_heard(&servers, &told);
+        // A new store knows of no server to ask. It may be that of a volume whose names were lost.
+        let asked_all = !told.is_empty() && self.has_heard(&servers, &told);
         while let Err(error) = self.begin_incarnation(&settings, lineage, asked_all) {
             // Numbers could be given twice by an incarnation that has not begun.
             self.trouble.replace(Some(error.to_string().into()));
             self.cx.sleep(RETRY_INTERVAL).await;
         }
+        self.unheard.set(told.is_empty() && self.manager.borrow().goes_on_outbidding());
         self.set_stage(Stage::Serving);
         upkeep::spawn(&self);
         self.cx.spawn("names walk", self.clone().walk_objects());
@@ -201,6 +203,9 @@ impl<O: Objects> Service<O> {
 
     /// Tells servers how far the store is, and looks at what they know.
     async fn tell(self: &Rc<Self>, servers: &[NodeId], span: Duration) {
+        if self.unheard.get() && self.hear_first(servers, span).await.is_err() {
+            return; // they are asked again
+        }
         for (server, seen) in self.ask_some(servers, self.own(), span).await {
             let own = self.own();
             let judged = self.manager.borrow().judge(&seen, &own, false);
@@ -208,20 +213,53 @@ impl<O: Objects> Service<O> {
                 Judgement::Fits => drop(self.told.borrow_mut().insert(server, seen)),
                 Judgement::Older if self.cx.has_bug(Bug::OlderStoreServed) => {}
                 Judgement::Older => self.set_stage(Stage::Refused(Older { server, seen, own })),
-                Judgement::Outbid(lineage) => self.outbid(lineage).await,
+                Judgement::Outbid(lineage) => {
+                    let _asked_again = self.outbid(lineage).await;
+                }
             }
         }
     }
 
-    /// A server told late of another store's lineage.
-    async fn outbid(self: &Rc<Self>, lineage: u16) {
-        if self.admit().await.is_err() {
-            return; // it is asked again
+    /// The first servers that come to a store which began without any are asked before they are told: had the store
+    /// told its lineage before it is above theirs on stable storage, its next start would take it for another store's.
+    async fn hear_first(self: &Rc<Self>, servers: &[NodeId], span: Duration) -> Result<(), Errno> {
+        let told = self.ask_some(servers, Witness::default(), span).await;
+        let latest = told.iter().max_by_key(|(_, witness)| **witness);
+        let (server, seen) = latest.map(|(server, seen)| (*server, *seen)).ok_or(Errno::EAGAIN)?;
+        // A stop tells, too.
+        if !self.unheard.get() {
+            return Ok(());
         }
-        let append = self.manager.borrow_mut().outbid(lineage, self.cx.incarnation());
-        if let Ok(append) = append {
+        let own = self.own();
+        let judged = self.manager.borrow().judge(&seen, &own, true);
+        match judged {
+            Judgement::Older if !self.cx.has_bug(Bug::OlderStoreServed) => {
+                self.set_stage(Stage::Refused(Older { server, seen, own }));
+                return Err(REFUSED);
+            }
+            Judgement::Outbid(lineage) => self.outbid(lineage).await?,
+            _ => {}
+        }
+        // Of a volume that had another store all servers are waited for: the next start asks those that are silent.
+        let heard_all = servers.iter().all(|server| told.contains_key(server));
+        if heard_all || !self.manager.borrow().is_frozen() {
+            self.admit().await?;
+            let append = self.manager.borrow_mut().end_outbidding();
             let posted = self.post(Some(append)).await;
             self.note(posted);
         }
+        self.sync().await?;
+        self.unheard.set(false);
+        Ok(())
+    }
+
+    /// A server told late of another store's lineage: this one goes on above it. After an error it is asked again.
+    async fn outbid(self: &Rc<Self>, lineage: u16) -> Result<(), Errno> {
+        self.admit().await?;
+        let append = self.manager.borrow_mut().outbid(lineage, self.cx.incarnation());
+        let append = append.map_err(|_| Errno::EIO)?;
+        let posted = self.post(Some(append)).await;
+        self.note(posted);
+        Ok(())
     }
 }
