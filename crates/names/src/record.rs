@@ -9,7 +9,7 @@ use wire::layout::{UNIT_BYTES_DEFAULT, WIDTH_MAX};
 use wire::{Attr, Decoder, FileId, FileKind, Home, Layout, NodeId, Short, VolumeId, Wall};
 
 /// Version of the key space and of all records in it.
-pub const FORMAT: u32 = 5;
+pub const FORMAT: u32 = 6;
 
 /// Position of a directory's first entry, after those of "." and "..".
 pub const FIRST_POSITION: u64 = 3;

@@ -25,12 +25,24 @@ pub enum Restored {
     /// As [`Due`](Restored::Due), of a file that was open for writing: what its record says of its size and storage is
     /// a hint, so a file without objects may have had some.
     Open = 2,
+    /// As [`Lost`](Restored::Lost), of one that was open for writing.
+    OpenLost = 3,
 }
 
 impl Restored {
     /// Whether it is still to be compared.
     pub fn is_due(self) -> bool {
         matches!(self, Restored::Due | Restored::Open)
+    }
+
+    /// Whether the file was open for writing.
+    pub fn was_open(self) -> bool {
+        matches!(self, Restored::Open | Restored::OpenLost)
+    }
+
+    /// The same file, whose objects are nowhere.
+    fn lost(self) -> Restored {
+        if self.was_open() { Restored::OpenLost } else { Restored::Lost }
     }
 }
 
@@ -43,6 +55,7 @@ impl<'a> Field<'a> for Restored {
             0 => Ok(Restored::Due),
             1 => Ok(Restored::Lost),
             2 => Ok(Restored::Open),
+            3 => Ok(Restored::OpenLost),
             _ => Err(Short),
         }
     }
@@ -78,7 +91,7 @@ impl Restoration {
     fn of(&mut self, row: Restored) -> &mut u64 {
         match row {
             Restored::Due | Restored::Open => &mut self.due,
-            Restored::Lost => &mut self.lost,
+            Restored::Lost | Restored::OpenLost => &mut self.lost,
         }
     }
 }
@@ -254,7 +267,8 @@ impl Transaction<'_> {
 
     /// Objects that the file had are nowhere.
     pub fn note_lost(&mut self, file: FileId) -> Result<(), Errno> {
-        self.put_restored(file, Some(Restored::Lost))
+        let row = self.restored(file)?.unwrap_or(Restored::Due);
+        self.put_restored(file, Some(row.lost()))
     }
 
     pub(crate) fn put_restored(

@@ -181,7 +181,8 @@ impl Transaction<'_> {
         for fragment in &found.fragments {
             self.put(keys::fragment(file, fragment.unit), encoded(fragment));
         }
-        let row = if found.lost { Restored::Lost } else { Restored::Due };
+        // Nothing is known of the storage that one had whose bytes are nowhere.
+        let row = if found.lost { Restored::OpenLost } else { Restored::Due };
         self.put_restored(file, Some(row))?;
         self.count_salvaged(file.site())
     }

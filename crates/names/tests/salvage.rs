@@ -185,6 +185,26 @@ fn a_column_without_an_object_is_lost_only_when_what_is_left_cannot_have_had_all
 }
 
 #[test]
+fn a_file_with_a_hole_that_was_lost_is_judged_as_before_when_its_objects_are_back() {
+    let mut cluster = Cluster::new(1);
+    let found = made(&mut cluster);
+    lose_names(&mut cluster);
+    let back = with_a_hole(&cluster, &found, 20, most(&found));
+    let lacking = Salvaged { lost: true, ..with_a_hole(&cluster, &found, 21, 0) };
+    for one in [&back, &lacking] {
+        salvage(&mut cluster, one).unwrap();
+    }
+    let client = cluster.client(1);
+    cluster.run(1, async move { client.compare_all(&WHO).await }).unwrap();
+    assert_eq!(compare(&mut cluster, &back), Err(Errno::EIO), "none of its objects is found");
+    for one in [&back, &lacking] {
+        tell_second(&cluster, one);
+    }
+    assert_eq!(compare(&mut cluster, &back), Ok(()));
+    assert_eq!(compare(&mut cluster, &lacking), Err(Errno::EIO), "its first bytes are nowhere");
+}
+
+#[test]
 fn a_file_that_lacks_bytes_is_an_error_and_one_that_moved_is_found() {
     let mut cluster = Cluster::new(1);
     let found = made(&mut cluster);

@@ -105,7 +105,7 @@ impl<O: Objects> Service<O> {
             None => return Ok(()),
             // An object cannot be read: that loss is to be accepted first.
             Some(Restored::Due | Restored::Open) => return Err(Errno::EIO),
-            Some(Restored::Lost) => {}
+            Some(Restored::Lost | Restored::OpenLost) => {}
         }
         let before = self.objects_of(file)?.ok_or(Errno::ESTALE)?;
         let found = self.found(&before).await?;
@@ -181,7 +181,7 @@ impl<O: Objects> Service<O> {
     /// Whether objects are missing that the file had.
     fn lacks(&self, objects: &ObjectsOf, found: &Found) -> Result<bool, Errno> {
         let attr = self.manager.borrow().read(0, |t| t.get_attr(objects.file))?.attr;
-        let was_open = self.restored_row(objects.file)? != Some(Restored::Due);
+        let was_open = self.restored_row(objects.file)?.is_some_and(Restored::was_open);
         let gone = |column: u16| self.gone.has(objects.layout.home(column));
         let absent = (0..).zip(&found.columns).filter(|(_, told)| told.is_none());
         let mut absent = absent.map(|(column, _)| column).filter(|column| !gone(*column));
