@@ -144,14 +144,14 @@ fn with_a_hole(cluster: &Cluster, found: &Salvaged, number: u64, used: u64) -> S
     Salvaged { attr, ..one }
 }
 
-/// The object.
+/// The object: half of its length takes room, and what was written over was counted twice at most.
 fn tell_second(cluster: &Cluster, found: &Salvaged) {
     let object = ObjectId { volume: VolumeId(5), file: found.attr.file, column: 1 };
     let told = ObjectReply {
         epoch: found.layout.epoch,
         truncations: found.truncations,
         length: found.layout.unit_bytes.into(),
-        used: 4096,
+        used: u64::from(found.layout.unit_bytes) / 2,
         ..ObjectReply::default()
     };
     let home = found.layout.home(1).server;

@@ -199,9 +199,9 @@ impl<O: Objects> Service<O> {
             (0..).zip(&found.columns).filter_map(|(column, told)| Some((column, (*told)?.1)));
         let (mut size, mut most) = (attr.size, 0);
         for (column, told) in told {
-            // Bytes that were written since do not make up for missing ones. What was not in place yet was counted
-            // twice where it was written over, and since then there may be more holes: so it is the length that counts.
-            let bytes = map.object_bytes(column, attr.size).min(told.length);
+            // Bytes that were written since do not make up for missing ones. What was not in place yet when the store
+            // was told was counted twice where it was written over.
+            let bytes = map.object_bytes(column, attr.size).min(told.length).min(2 * told.used);
             most += bytes + bytes / 64 + OBJECT_OVERHEAD_BYTES;
             size = size.max(map.file_bytes(column, told.length));
         }
