@@ -229,7 +229,7 @@ pub async fn settle(
         // Without an answer, or without a disk that can be written to, it is as if the machine had died.
         let _ = member.stopping().await;
         let _ = cx.with_deadline(PLACING_SPAN, io.place_descriptions()).await;
-        // What the checkpoint wrote is noted, too.
+        // The positions after the checkpoint are noted, too.
         let _ = io.note().await;
         let told = told_disks(&io);
         let _ = cx.with_deadline(TELLING_SPAN, member.tell_disks(&told)).await;

@@ -91,6 +91,12 @@ impl Files {
         }
     }
 
+    /// Length, time and storage by the objects, once the block map is known.
+    async fn totals_of(&self, reference: &FileRef) -> Result<ObjectTotals, Errno> {
+        self.know_map(reference).await?;
+        self.stripe.attributes(reference).await
+    }
+
     async fn ask_objects_once(&self, file: &Rc<File>) -> Result<(), Errno> {
         let reference = {
             let state = file.state.borrow();
@@ -99,10 +105,9 @@ impl Files {
             }
             state.reference()?
         };
-        self.know_map(&reference).await?;
         // Applications know no ENXIO of stat(2): a disk that its server lacks is told as a device that is away.
         let away = |errno| if errno == Errno::ENXIO { Errno::ENODEV } else { errno };
-        let totals = self.stripe.attributes(&reference).await.map_err(away)?;
+        let totals = self.totals_of(&reference).await.map_err(away)?;
         let mut state = file.state.borrow_mut();
         if reference.truncations == state.entry.truncations && !totals.uncut {
             state.measured(totals.size);
@@ -255,11 +260,7 @@ impl Files {
             }
             (state.reference(), state.written.mark())
         };
-        let ask = async {
-            let reference = reference?;
-            self.know_map(&reference).await?;
-            self.stripe.attributes(&reference).await
-        };
+        let ask = async { self.totals_of(&reference?).await };
         let Ok(Ok(totals)) = self.cx.with_deadline(USED_SPAN, ask).await else { return };
         let mut state = file.state.borrow_mut();
         if state.written.mark() == mark

@@ -1,4 +1,4 @@
-//! What the kernel's scheduler is asked and told about this thread.
+//! This thread at the kernel's scheduler: its delays, and its slices.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -50,7 +50,7 @@ impl Slices {
             return;
         }
         let delay = self.mean_delay();
-        // What was measured with short slices says nothing of others.
+        // Delays measured with short slices say nothing of others.
         if self.short_until.take().is_some() {
             set_slice(0);
         } else if delay > DELAY {

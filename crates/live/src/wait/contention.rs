@@ -3,7 +3,7 @@
 use std::time::Duration;
 use wire::Time;
 
-/// What was noticed at most this many times its least span after it was believed last is believed for twice as long.
+/// Contention noticed again within this many of its least spans is believed for twice as long.
 const AGAIN_SPANS: u32 = 10;
 
 /// Of one way to use it.

@@ -187,7 +187,7 @@ impl<O: Objects> Service<O> {
         // Some may have stopped before, and not in silence.
         let span = if server.is_some() { WITNESS_DEADLINE } else { WITNESS_LAST_SPAN };
         self.tell(&behind, span).await;
-        // What is not told within that time the next incarnation tells.
+        // The next incarnation tells the rest.
         let _ = self.cx.with_deadline(DESCRIBE_LAST_SPAN, self.describe_now(server)).await;
     }
 

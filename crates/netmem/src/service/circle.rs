@@ -18,7 +18,7 @@ impl<K, T> Default for Circle<K, T> {
 }
 
 impl<K: Ord + Copy, T: Copy> Circle<K, T> {
-    /// What was there for this one is replaced.
+    /// Replaces the value of this key.
     pub fn insert(&mut self, key: K, value: T) {
         self.owed.insert(key, value);
     }

@@ -136,7 +136,7 @@ impl Home {
         self.since.get(&node).is_some_and(|since| view >= *since)
     }
 
-    /// Whether a node that goes by the view of this number speaks of a page of its owner's earlier life.
+    /// Whether a node that goes by the view of this number speaks of a page of its owner's earlier incarnation.
     pub fn is_outlived(&self, id: PageId, view: u64) -> bool {
         let since = id.space.owner().and_then(|owner| self.since.get(&owner));
         since.is_some_and(|since| view < *since)
