@@ -3,7 +3,7 @@
 //! It is not a scheduler: the node runs its tasks, a device moves ring entries, and the [`Waiter`] decides what to do
 //! when nobody has work. All sleeping is one `epoll_wait` over what the devices put into the set.
 
-use crate::clock;
+use crate::clock::{self, WallOffset};
 use crate::device::{Poller, Ready};
 use crate::scheduler::{Slices, switches};
 use crate::wait::{Pause, Thrift, WaitCounters, WaitPolicy, Waiter};
@@ -97,6 +97,7 @@ pub struct Host {
     now: Time,
     /// Whether the last turn ended with looks that found something.
     looked: bool,
+    wall: WallOffset,
     wall_at: Time,
     waits: Rc<Cell<WaitCounters>>,
 }
@@ -118,6 +119,7 @@ impl Host {
             shares: false,
             now: Time::ZERO,
             looked: false,
+            wall: WallOffset::read(),
             wall_at: Time::ZERO,
             waits: Rc::default(),
         };
@@ -235,7 +237,8 @@ impl Host {
     fn read_wall(&mut self, now: Time) {
         self.wall_at = now;
         self.waits.set(self.waiter.counters());
-        self.node.set_wall(clock::wall_minus_monotonic_ns());
+        self.wall = self.wall.after(WallOffset::read());
+        self.node.set_wall(self.wall.ns());
     }
 
     /// Runs until `done` says so; it is asked after every turn.

@@ -7,6 +7,8 @@ use wire::Time;
 
 /// A thread that waits longer for the processor, on average, has others beside it that compute.
 const DELAY: Duration = Duration::from_micros(500);
+/// So many waits tell the average: one long wait among a few short ones is a moment's, a program's start or end.
+const WAITS_MIN: u64 = 32;
 /// For so long it is then not asked again.
 const SHORT_SPAN: Duration = Duration::from_secs(10);
 /// The shortest slice that the kernel takes (`kernel/sched/syscalls.c`). A node runs for some us at a time.
@@ -40,7 +42,7 @@ impl Slices {
     pub fn new() -> Slices {
         let schedstat = File::open("/proc/thread-self/schedstat").ok();
         let mut slices = Slices { schedstat, seen: (0, 0), short_until: None };
-        slices.mean_delay();
+        slices.forget();
         slices
     }
 
@@ -49,13 +51,17 @@ impl Slices {
         if self.short_until.is_some_and(|until| now < until) {
             return;
         }
-        let delay = self.mean_delay();
-        // Delays measured with short slices say nothing of others.
         if self.short_until.take().is_some() {
             set_slice(0);
-        } else if delay > DELAY {
+            self.forget();
+        } else if self.mean_delay().is_some_and(|delay| delay > DELAY) {
             self.shorten(now);
         }
+    }
+
+    /// Delays measured with short slices say nothing of others.
+    fn forget(&mut self) {
+        self.seen = self.schedstat.as_ref().and_then(delays).unwrap_or_default();
     }
 
     fn shorten(&mut self, now: Time) {
@@ -63,14 +69,14 @@ impl Slices {
         set_slice(SLICE_NS);
     }
 
-    /// How long the thread waited for the processor, each time since the last call.
-    fn mean_delay(&mut self) -> Duration {
-        let Some((delay, count)) = self.schedstat.as_ref().and_then(delays) else {
-            return Duration::ZERO;
-        };
-        let before = std::mem::replace(&mut self.seen, (delay, count));
-        let (delay, count) = (delay.saturating_sub(before.0), count.saturating_sub(before.1));
-        Duration::from_nanos(delay.checked_div(count).unwrap_or_default())
+    /// How long the thread waited for the processor, on average, since the last answer; none before enough waits.
+    fn mean_delay(&mut self) -> Option<Duration> {
+        let now = self.schedstat.as_ref().and_then(delays)?;
+        let (delay, count) = (now.0.saturating_sub(self.seen.0), now.1.saturating_sub(self.seen.1));
+        (count >= WAITS_MIN).then(|| {
+            self.seen = now;
+            Duration::from_nanos(delay / count)
+        })
     }
 }
 
@@ -82,11 +88,13 @@ fn delays(schedstat: &File) -> Option<(u64, u64)> {
     Some((number()?, number()?))
 }
 
-/// 0 is the kernel's own.
+/// 0 is the kernel's own. Threads and programs that this one starts have the kernel's own in any case; without
+/// privilege that cannot be taken back, so it stays.
 fn set_slice(nanos: u64) {
     let is_plain = |attr: &libc::sched_attr| attr.sched_policy == libc::SCHED_OTHER as u32;
     let Some(attr) = attributes().filter(is_plain) else { return };
-    let attr = libc::sched_attr { sched_runtime: nanos, ..attr };
+    let sched_flags = attr.sched_flags | libc::SCHED_FLAG_RESET_ON_FORK as u64;
+    let attr = libc::sched_attr { sched_runtime: nanos, sched_flags, ..attr };
     // SAFETY: it reads the structure. Where it is refused, everything is as before.
     let _ = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &attr, 0) };
 }
@@ -114,6 +122,8 @@ mod tests {
             slices.shorten(Time(2));
             // An older kernel has one slice for all, and says 0.
             assert_eq!(runtime(), if own == 0 { 0 } else { SLICE_NS });
+            let started = std::thread::spawn(move || attributes().unwrap().sched_runtime);
+            assert_eq!(started.join().unwrap(), own, "threads that it starts are not concerned");
             slices.look(Time(2) + SHORT_SPAN);
             assert_eq!(runtime(), own);
         };

@@ -165,7 +165,7 @@ impl Waiter {
     pub fn busy(&mut self, now: Time) {
         let Some(since) = self.idle_since.take() else { return };
         self.thrift.iter_mut().for_each(Thrift::arrived);
-        let gap = now.since(since).as_nanos() as u64;
+        let gap = self.gap_awake(now.since(since));
         if gap > self.worth().as_nanos() as u64 {
             self.rest_ns = (3 * self.rest_ns + gap.min(REST_MAX_NS)) / 4;
         }
@@ -173,6 +173,12 @@ impl Waiter {
         self.counters.spin_hits += u64::from(!self.slept);
         self.slept = false;
         self.looked_at = None;
+    }
+
+    /// How long the wait would have been without a sleep, in ns: what sleeping costs must not decide for sleeping.
+    fn gap_awake(&self, gap: Duration) -> u64 {
+        let wake_ns = if self.slept { self.wake_cost_ns } else { 0 };
+        (gap.as_nanos() as u64).saturating_sub(wake_ns)
     }
 
     /// Nothing was to be done at `now`; `same_processor` when a peer runs where this node does; `due` when something is
@@ -302,6 +308,32 @@ mod tests {
             waiter.busy(micros(100 * n + 100));
         }
         assert!(sleeps(&mut waiter, 300, 1_000) > 980, "what comes later is slept for");
+    }
+
+    /// Lets something arrive `gap_us` after each arrival was met, to which a sleeper wakes; counts how often it slept.
+    fn sleeps_before_replies(waiter: &mut Waiter, gap_us: u64, arrivals: u64) -> u64 {
+        let (before, mut at) = (waiter.counters().sleeps, 0);
+        let wake_us = WAKE_COST_START_NS / 1000;
+        for _ in 0..arrivals {
+            let mut pauses = (0..gap_us).map(|us| waiter.idle(micros(at + us), false, None));
+            let slept = pauses.any(|pause| pause == Pause::Sleep);
+            at += gap_us;
+            if slept {
+                at += wake_us;
+                waiter.woken(micros(at), None);
+            }
+            waiter.busy(micros(at));
+        }
+        waiter.counters().sleeps - before
+    }
+
+    #[test]
+    fn what_a_sleeper_waits_for_its_own_wake_does_not_keep_it_asleep() {
+        let mut waiter = waiter(WaitPolicy::Adaptive);
+        sleeps(&mut waiter, 5_000, 20);
+        assert_eq!(sleeps_before_replies(&mut waiter, 120, 100), 100, "not worth it");
+        sleeps_before_replies(&mut waiter, 100, 40);
+        assert_eq!(sleeps_before_replies(&mut waiter, 100, 100), 0, "with the wake it is 130");
     }
 
     #[test]

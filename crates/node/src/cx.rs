@@ -141,7 +141,12 @@ impl Cx {
 
     /// The wall clock, as the world set it.
     pub fn wall(&self) -> Wall {
-        Wall::of_nanos(i128::from(self.now().0) + self.0.wall_offset.get())
+        self.wall_at(self.now())
+    }
+
+    /// What the wall clock shows at a time of the other one.
+    pub fn wall_at(&self, now: Time) -> Wall {
+        Wall::of_nanos(i128::from(now.0) + self.0.wall_offset.get())
     }
 
     /// This node.

@@ -79,7 +79,7 @@ impl Sockets {
         let listeners: Vec<Listener> =
             addresses.iter().map(Listener::bind).collect::<Result<_, _>>()?;
         let now = clock::now();
-        let wall = i128::from(now.0) + clock::wall_minus_monotonic_ns();
+        let wall = i128::from(now.0) + clock::WallOffset::read().ns();
         let moment = Moment::new(now, Wall::of_nanos(wall));
         items.begin_cas(moment);
         let facts = items.facts_mut();
@@ -345,7 +345,7 @@ impl Device for Sockets {
     }
 
     fn poll(&mut self, node: &mut Node, now: Time) -> io::Result<bool> {
-        let moment = Moment::new(now, node.cx().wall());
+        let moment = Moment::new(now, node.cx().wall_at(now));
         self.look_after(now, moment)?;
         let moved = self.serve_all(moment)?;
         self.courier.iter().for_each(Courier::ring);
