@@ -122,7 +122,7 @@ impl Toolchain {
 
 const LOOM: &str = "ring order, model-checked";
 /// Run with fresh seeds: the first five 24 seconds each among the tests, all of them 400 seconds each in a soak.
-const EXPERIMENTS: [&str; 14] = [
+const EXPERIMENTS: [&str; 15] = [
     "one-mount",
     "two-mounts",
     "long-files",
@@ -132,6 +132,7 @@ const EXPERIMENTS: [&str; 14] = [
     "failing-disks",
     "decaying-disks",
     "restored-names",
+    "salvaged-names",
     "moving-columns",
     "lending",
     "network-memory-keys",

@@ -38,6 +38,7 @@ mod naming;
 mod places;
 mod queue;
 mod read;
+pub mod salvage;
 mod service;
 mod session;
 pub mod stream;

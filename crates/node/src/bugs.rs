@@ -104,6 +104,7 @@ bugs! {
     DiskAgeIgnored = 69, "files: a disk serves although it is an older copy.";
     OlderStoreServed = 71, "names: a store serves although I/O servers know that it is an older copy.";
     RestoredNumbersRepeat = 72, "names: a restored store does not begin behind the numbers that servers know of.";
+    SalvagedNotCompared = 76, "names: a salvaged file has the size that its objects were told, not the one they have.";
     PageSumIgnored = 70, "store: pages of the checkpoint are not verified.";
 }
 

@@ -1,8 +1,9 @@
 //! An administrator of a simulated cluster: takes backups of the names over the manager's protocol, under every fault
-//! there is, and makes files when the names were restored.
+//! there is, and makes files when the names were restored. Or it salvages the names; machines are stopped cleanly then.
 
 use crate::meta::StoresImage;
-use files::cluster::{members_store, names_store};
+use crate::salvaging::{Back, salvage};
+use files::cluster::{Services, members_store, names_store, settle};
 use names::{BackupPart, Client, How, Who, restored};
 use node::Cx;
 use node::rings::StoreId;
@@ -10,13 +11,15 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 use store::{Entry, Filling, MemoryBackend, MemoryLogs, Store};
-use wire::{Errno, FileId};
+use wire::{Errno, FileId, NodeId};
 
 /// How often the administrator looks for what there is to do.
 const POLL: Duration = Duration::from_millis(20);
 /// Files that are made after a restore: more than are made between a backup and the manager's next start, so that
 /// numbers which begin there are met.
 const MADE: usize = 64;
+/// Servers have joined a new manager after this time: what is salvaged before that lacks their objects.
+const JOINING: Duration = Duration::from_secs(3);
 /// Pause after one that could not be made.
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -60,6 +63,11 @@ struct State {
     /// Files are to be made.
     makes: Cell<bool>,
     made: RefCell<Vec<FileId>>,
+    /// The names are to be salvaged, when so many servers are there.
+    salvages: Cell<Option<usize>>,
+    salvaged: RefCell<Option<Vec<Back>>>,
+    /// The machine that is to stop cleanly.
+    stops: Cell<Option<NodeId>>,
 }
 
 /// Requests to the administrator, and their results.
@@ -89,10 +97,64 @@ impl Backups {
         (!self.0.makes.get()).then(|| self.0.made.borrow().clone())
     }
 
+    /// The names are to be salvaged when so many servers are there.
+    pub fn salvage(&self, servers: usize) {
+        self.0.salvaged.take();
+        self.0.salvages.set(Some(servers));
+    }
+
+    /// Whether they are still to be.
+    pub fn is_salvaging(&self) -> bool {
+        self.0.salvages.get().is_some()
+    }
+
+    /// What is back, when all is.
+    pub fn salvaged(&self) -> Option<Vec<Back>> {
+        self.0.salvaged.take()
+    }
+
+    /// The machine is to stop cleanly.
+    pub fn stop(&self, node: NodeId) {
+        self.0.stops.set(Some(node));
+    }
+
+    /// Whether the machine that was to stop has done all that it does for that.
+    pub fn has_stopped(&self) -> bool {
+        self.0.stops.get().is_none()
+    }
+
+    /// On each machine: does what comes before its end, when it is to stop.
+    pub fn stop_when_wanted(&self, cx: &Cx, services: &Services) {
+        let Services { io, manager, member, .. } = services;
+        let (io, manager, member) = (io.clone(), manager.clone(), member.clone());
+        let (own, state) = (cx.clone(), self.0.clone());
+        cx.spawn("stop", async move {
+            while state.stops.get() != Some(own.id()) {
+                own.sleep(POLL).await;
+            }
+            match (manager, member) {
+                (manager, Some(member)) => settle(own, io, manager, member).await,
+                (Some(manager), None) => manager.settle(None).await,
+                (None, None) => {}
+            }
+            state.stops.set(None);
+        });
+    }
+
     /// Serves on a node as long as it lives.
-    pub async fn serve(self, cx: Cx, names: Client) {
+    pub async fn serve(self, cx: Cx, names: Client, stripe: stripe::Client) {
         loop {
             cx.sleep(POLL).await;
+            if let Some(servers) = self.0.salvages.get() {
+                cx.sleep(JOINING).await;
+                match salvage(&cx, &names, &stripe, servers).await {
+                    Ok(back) => {
+                        self.0.salvaged.replace(Some(back));
+                        self.0.salvages.set(None);
+                    }
+                    Err(_) => cx.sleep(PAUSE).await,
+                }
+            }
             if let Some(number) = self.0.wanted.take()
                 && let Ok(backup) = back_up(&names).await
             {

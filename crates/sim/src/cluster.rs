@@ -23,6 +23,8 @@ const VOLUME: VolumeId = VolumeId(7);
 const CACHE_BYTES: usize = 4 << 20;
 /// The same where memory is lent: so little that most blocks are in network memory or nowhere.
 const CACHE_BESIDE_MEMORY_BYTES: usize = 512 << 10;
+/// Bytes of a log that start a checkpoint where names are salvaged: so few that descriptions are soon in place.
+const CHECKPOINT_BYTES: u64 = 128 << 10;
 /// Directory entries for each frame that is lent.
 const ENTRIES_PER_FRAME: usize = 6;
 
@@ -97,10 +99,13 @@ pub(crate) fn server(
     cache_bytes: usize,
     lends_mib: u32,
     scrub: Option<Duration>,
+    checkpoint_bytes: Option<u64>,
 ) -> Role {
     Rc::new(move |boot| {
         let usual = stripe::ServerConfig::new(VOLUME, boot.cx.id(), cache_bytes);
-        let io = Some(stripe::ServerConfig { scrub: scrub.or(usual.scrub), ..usual });
+        let checkpoint_bytes = checkpoint_bytes.unwrap_or(usual.checkpoint_bytes);
+        let scrub = scrub.or(usual.scrub);
+        let io = Some(stripe::ServerConfig { scrub, checkpoint_bytes, ..usual });
         let member = member(boot, manager, Some(members::Roles::IO), lends_mib);
         started(boot, NodeRoles { io, member, memory: lends(lends_mib), ..NodeRoles::default() })
     })
@@ -119,7 +124,8 @@ pub(crate) fn mount(
         }
         if let Some(backups) = backups.clone() {
             let (cx, names) = (&boot.cx, names::Client::new(&boot.cx, manager, VOLUME));
-            cx.spawn("administrator", backups.serve(cx.clone(), names));
+            let objects = stripe::Client::new(cx, VOLUME);
+            cx.spawn("administrator", backups.serve(cx.clone(), names, objects));
         }
         let lent = (lends_mib as usize) << 20;
         let files = files::Config::for_pool(boot.cx.frames().pages() * PAGE_BYTES - lent);
@@ -154,6 +160,16 @@ async fn move_one(cx: &Cx, names: &names::Client) -> Result<(), Errno> {
     names.move_column(&Who::ROOT, file, column, home, 0).await.map(drop)
 }
 
+/// The role, with services that stop cleanly when that is wanted.
+fn stopping(role: Role, backups: Backups) -> Role {
+    Rc::new(move |boot| {
+        let services = role(boot)?;
+        let started = services.downcast_ref().expect("the services of a node");
+        backups.stop_when_wanted(&boot.cx, started);
+        Ok(services)
+    })
+}
+
 /// The roles of a cluster for [`crate::run::run`], with these planted bugs.
 pub fn roles(experiment: &Experiment, bugs: u128) -> Roles {
     let Members { manager: at, servers, .. } = Members::of(experiment);
@@ -164,9 +180,14 @@ pub fn roles(experiment: &Experiment, bugs: u128) -> Roles {
     let servers = servers.into_iter().map(|id| IoServer { disks, ..IoServer::from(id) });
     let backups = Backups::default();
     let taken = experiment.restores().then(|| backups.clone());
+    let salvages = experiment.salvages();
+    let checkpoint_bytes = salvages.then_some(CHECKPOINT_BYTES);
+    let manager = manager(servers.collect(), lends_mib, scrub);
+    let server = server(at, cache_bytes, lends_mib, scrub, checkpoint_bytes);
+    let with_stop = |role: Role| if salvages { stopping(role, backups.clone()) } else { role };
     Roles {
-        manager: manager(servers.collect(), lends_mib, scrub),
-        server: server(at, cache_bytes, lends_mib, scrub),
+        manager: with_stop(manager),
+        server: with_stop(server),
         mount: mount(at, experiment.shape.moves_per_minute, lends_mib, taken),
         bugs,
         backups,

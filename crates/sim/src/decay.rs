@@ -5,7 +5,8 @@
 //! kept, and beside it what they stored earlier. Each round begins with that: one thing decays, all machines start, and
 //! everything is looked up, listed and read. What comes is right, or an error. The first round is without damage.
 //!
-//! Or a round is a disaster: the manager's stores are lost, and restored from a backup ([`crate::restoring`]).
+//! Or a round is a disaster: the manager's stores are lost, and restored from a backup ([`crate::restoring`]), or
+//! without one ([`crate::salvaging`]).
 //!
 //! Where servers scrub their disks often enough, that comes before everything is read: what a reader finds damaged then
 //! was named already. Of disks that nothing happened to nothing is named.
@@ -40,6 +41,10 @@ const AGAIN: u32 = MILLION / 4;
 
 /// A restored manager is killed, or loses its power, within this time of its start; of half of them.
 const STRUCK_MS_MAX: u64 = 1_500;
+/// The same of one whose names were salvaged: while they are read.
+const STRUCK_SALVAGED_MS_MAX: u64 = 200;
+/// How long names may take to be salvaged, and machines to be stopped for that.
+const SALVAGE: Picos = Picos::seconds(60);
 /// How long files may take to be made in a restored volume.
 const MAKING: Picos = Picos::seconds(60);
 
@@ -54,6 +59,10 @@ enum Phase {
     Quieting,
     /// Nothing is under way.
     Resting { until: Picos },
+    /// Machines are stopped cleanly.
+    Stopping { until: Picos },
+    /// Names are salvaged.
+    Salvaging { until: Picos },
     /// The disks of the machine that decayed are scrubbed.
     Scrubbing { until: Picos },
     /// Everything is read.
@@ -111,7 +120,10 @@ impl Decays {
         let quarters = (1..=3).map(|part| Picos(quarter.0 * part));
         let earlier = quarters.clone().map(|at| (at, None)).collect();
         let restores = experiment.restores();
-        let restoring = restores.then(|| Restoring::new(backups.clone(), quarters.collect()));
+        let restoring = restores.then(|| match experiment.salvages() {
+            true => Restoring::salvaging(backups.clone(), members.keepers(), &mut random),
+            false => Restoring::new(backups.clone(), quarters.collect()),
+        });
         let rests = random.chance(MILLION / 2);
         let power = rests && random.chance(MILLION / 2);
         (left > 0 && (!kinds.is_empty() || restores)).then(|| Decays {
@@ -167,7 +179,16 @@ impl Decays {
             Phase::Quieting if workload.is_quiet() => {
                 self.phase = Phase::Resting { until: now + REST };
             }
+            Phase::Resting { until } if now >= until && self.salvages() => {
+                self.phase = Phase::Stopping { until: now + SALVAGE };
+            }
             Phase::Resting { until } if now >= until => self.stop(world, workload),
+            Phase::Stopping { until } | Phase::Salvaging { until } => {
+                let done = self.salvage(world, workload)?;
+                if !done && now >= until {
+                    return Err(format!("{now} does not end: {:?}", self.phase));
+                }
+            }
             Phase::Auditing { .. } if self.struck.is_some_and(|at| at <= now) => {
                 self.strike_manager(world, workload);
             }
@@ -276,9 +297,14 @@ impl Decays {
             return Ok(false);
         }
         let (now, manager) = (world.now(), self.members.manager);
-        let said = restoring.restore(manager, &mut self.random, world, workload)?;
+        let said = if restoring.salvages() {
+            let is_lost = restoring.lose(manager, world, workload);
+            is_lost.then(|| "the names are lost".into())
+        } else {
+            restoring.restore(manager, &mut self.random, world, workload)?
+        };
         let is_restored = said.is_some();
-        let said = said.unwrap_or_else(|| "no backup was taken".into());
+        let said = said.unwrap_or_else(|| "there is nothing to go back to".into());
         world.trace_mut().line(now, manager, "decay", format_args!("{said}"));
         self.victim = Some(manager);
         if is_restored && self.random.chance(MILLION / 2) {
@@ -314,7 +340,36 @@ impl Decays {
             self.phase = Phase::Scrubbing { until: now + SCRUB };
             return;
         }
+        if self.restoring.as_ref().is_some_and(Restoring::are_lost) {
+            self.phase = Phase::Salvaging { until: now + SALVAGE };
+            return;
+        }
         self.start_audit(world, workload);
+    }
+
+    /// Goes on where names are salvaged; whether that is done.
+    fn salvage(&mut self, world: &mut World, workload: &mut Workload) -> Result<bool, String> {
+        let restoring = self.restoring.as_mut().expect("names are salvaged");
+        let is_stopping = matches!(self.phase, Phase::Stopping { .. });
+        if is_stopping && restoring.stop_cleanly(world) {
+            self.stop(world, workload);
+            return Ok(true);
+        }
+        if is_stopping {
+            return Ok(false);
+        }
+        if !restoring.is_salvaged(workload)? {
+            return Ok(false);
+        }
+        let (now, random) = (world.now(), &mut self.random);
+        let span = |_| Picos::millis(random.below(STRUCK_SALVAGED_MS_MAX));
+        self.struck = self.struck.map(span).map(|span| now + span);
+        self.start_audit(world, workload);
+        Ok(true)
+    }
+
+    fn salvages(&self) -> bool {
+        self.restoring.as_ref().is_some_and(Restoring::salvages)
     }
 
     fn start_audit(&mut self, world: &mut World, workload: &mut Workload) {

@@ -36,7 +36,8 @@ pub struct Experiment {
     /// Planted bugs to switch on, by name.
     pub bugs: Vec<String>,
     /// How things decay, by name as in [`node::decay::Decay`]; in all ways when none is named. `Restored`: the names
-    /// are lost, and restored from a backup.
+    /// are lost, and restored from a backup. `Salvaged`, which excludes that: they are lost, and salvaged from the
+    /// disks.
     pub decays_of: Vec<String>,
 }
 
@@ -271,9 +272,18 @@ impl Faults {
 }
 
 impl Experiment {
-    /// Whether names are restored from backups.
+    /// Whether names are lost, and restored from backups or salvaged.
     pub fn restores(&self) -> bool {
-        self.faults.decays > 0 && self.decays_of.iter().any(|decay| decay == "Restored")
+        self.does("Restored") || self.salvages()
+    }
+
+    /// Whether they are salvaged.
+    pub fn salvages(&self) -> bool {
+        self.does("Salvaged")
+    }
+
+    fn does(&self, disaster: &str) -> bool {
+        self.faults.decays > 0 && self.decays_of.iter().any(|decay| decay == disaster)
     }
 
     /// Reads a file. The error names the field.

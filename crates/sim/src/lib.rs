@@ -45,6 +45,7 @@ pub mod random;
 pub mod report;
 mod restoring;
 pub mod run;
+mod salvaging;
 pub mod slice;
 pub mod source;
 pub mod speed;

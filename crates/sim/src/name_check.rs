@@ -6,7 +6,7 @@
 use crate::data_check::{PAUSE_MAX, RECENT};
 use crate::queue::Picos;
 use node::rings::Name;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use wire::FileId;
 
 /// What a name stands for.
@@ -82,9 +82,67 @@ impl Values {
 pub struct NameCheck {
     entries: BTreeMap<(FileId, Name), Entry>,
     cut: Option<Picos>,
+    /// The names that each file ever had, or may have had, in the order of time.
+    had: BTreeMap<FileId, Vec<(FileId, Name)>>,
+    /// Names that some file may have had which no reply has told.
+    had_by_some: BTreeSet<(FileId, Name)>,
+}
+
+/// Whether the path leads to the name in a home directory, or in the root.
+fn is_path_of(path: &[u8], (directory, name): &(FileId, Name)) -> bool {
+    let mut names = path.rsplit(|byte| *byte == b'/');
+    let in_home = |above: &[u8]| above.starts_with(b"home") && *directory != FileId::ROOT;
+    let is_above = |above: &[u8]| above.is_empty() || in_home(above);
+    names.next() == Some(&name[..]) && names.next().is_none_or(is_above)
 }
 
 impl NameCheck {
+    /// The file has this name now, or may have.
+    pub fn learn(&mut self, directory: FileId, name: &Name, value: Value) {
+        let place = (directory, name.clone());
+        match value {
+            Value::Nothing => {}
+            Value::Something => drop(self.had_by_some.insert(place)),
+            Value::File(file) => {
+                let had = self.had.entry(file).or_default();
+                if had.last() != Some(&place) {
+                    had.push(place);
+                }
+            }
+        }
+    }
+
+    /// How many names the file had, one after the other.
+    pub fn path_count(&self, file: FileId) -> usize {
+        self.had.get(&file).map_or(0, Vec::len)
+    }
+
+    fn places(&self, file: FileId) -> &[(FileId, Name)] {
+        self.had.get(&file).map_or(&[], |had| had)
+    }
+
+    /// Which of its names the path was first.
+    pub fn first_at(&self, file: FileId, path: &[u8]) -> Option<usize> {
+        self.places(file).iter().position(|place| is_path_of(path, place))
+    }
+
+    /// Which of its names the path was last.
+    pub fn last_at(&self, file: FileId, path: &[u8]) -> Option<usize> {
+        self.places(file).iter().rposition(|place| is_path_of(path, place))
+    }
+
+    /// Whether the file may have had the path.
+    pub fn had_path(&self, file: FileId, path: &[u8]) -> bool {
+        let by_some = || self.had_by_some.iter().any(|place| is_path_of(path, place));
+        self.path_count(file) == 0 || self.last_at(file, path).is_some() || by_some()
+    }
+
+    /// Files that ever were in the root directory.
+    pub fn at_root(&self) -> impl Iterator<Item = FileId> + '_ {
+        let at_root = |had: &Vec<(FileId, Name)>| had.iter().any(|(at, _)| *at == FileId::ROOT);
+        self.had.iter().filter(move |(_, had)| at_root(had)).map(|(file, _)| *file)
+    }
+
     fn entry(&mut self, directory: FileId, name: &Name) -> &mut Entry {
         self.entries
             .entry((directory, name.clone()))
@@ -94,6 +152,7 @@ impl NameCheck {
     /// The change succeeded.
     pub fn succeeded(&mut self, change: &Change, now: Picos) {
         for (directory, name, value) in &change.0 {
+            self.learn(*directory, name, *value);
             let entry = self.entry(*directory, name);
             let was = std::mem::replace(&mut entry.may, vec![*value]);
             (entry.kept, entry.held) = (None, true);
@@ -107,6 +166,7 @@ impl NameCheck {
     /// Nobody knows whether the change happened.
     pub fn unknown(&mut self, change: &Change) {
         for (directory, name, value) in &change.0 {
+            self.learn(*directory, name, *value);
             let entry = self.entry(*directory, name);
             for may in [Some(&mut entry.may), entry.kept.as_mut()].into_iter().flatten() {
                 if !may.contains(value) {
@@ -258,7 +318,9 @@ impl NameCheck {
             let (name, may) = (String::from_utf8_lossy(name), &entry.may);
             return Err(format!("{directory:?}/{name} is {seen:?}, but may be {may:?}"));
         }
-        entry.may = vec![seen.map_or(Value::Nothing, Value::File)];
+        let seen = seen.map_or(Value::Nothing, Value::File);
+        entry.may = vec![seen];
+        self.learn(directory, name, seen);
         Ok(())
     }
 

@@ -1,11 +1,15 @@
 //! A manager whose store is restored from a backup, and what must hold then: names are those of the backup, a file has
-//! its own bytes or is an error, every object of a file is still there, and no number of a file is given twice.
+//! its own bytes or is an error, every object of a file is still there, and no number of a file is given twice. Or its
+//! store is lost without a backup, and [salvaged](crate::salvaging).
 
 use crate::backup::{Backup, Backups};
 use crate::decay::Images;
+use crate::meta::StoresImage;
 use crate::name_check::{NameCheck, Values};
 use crate::queue::Picos;
 use crate::random::Random;
+use crate::salvaging::{Described, check, described};
+use crate::storage::Crash;
 use crate::workload::Workload;
 use crate::world::World;
 use node::rings::DiskFile;
@@ -44,15 +48,63 @@ pub struct Restoring {
     names: NameCheck,
     objects: BTreeSet<(NodeId, usize, DiskFile)>,
     numbers: BTreeSet<FileId>,
+    /// Servers, where names are salvaged.
+    salvages: Option<usize>,
+    described: Described,
+    /// Machines that are still to be stopped cleanly, and the one that is stopping; whether all were.
+    to_stop: Vec<NodeId>,
+    stopping: Option<NodeId>,
+    is_clean: bool,
 }
 
 impl Restoring {
     /// Backups are taken at these times.
     pub fn new(backups: Backups, due: Vec<Picos>) -> Restoring {
-        let names = NameCheck::default();
-        let (objects, numbers) = (BTreeSet::new(), BTreeSet::new());
-        let (asked, kept) = (None, Vec::new());
-        Restoring { backups, asked, count: 0, due, kept, names, objects, numbers }
+        Restoring {
+            backups,
+            asked: None,
+            count: 0,
+            due,
+            kept: Vec::new(),
+            names: NameCheck::default(),
+            objects: BTreeSet::new(),
+            numbers: BTreeSet::new(),
+            salvages: None,
+            described: Described::new(),
+            to_stop: Vec::new(),
+            stopping: None,
+            is_clean: false,
+        }
+    }
+
+    /// Names are salvaged, from the servers among these machines: all but the manager.
+    pub fn salvaging(backups: Backups, mut to_stop: Vec<NodeId>, random: &mut Random) -> Restoring {
+        let salvages = Some(to_stop.len() - 1);
+        let first = random.index(to_stop.len());
+        to_stop.rotate_left(first);
+        Restoring { salvages, to_stop, ..Restoring::new(backups, Vec::new()) }
+    }
+
+    /// Whether names are salvaged.
+    pub fn salvages(&self) -> bool {
+        self.salvages.is_some()
+    }
+
+    /// Whether the names are lost, and not salvaged yet.
+    pub fn are_lost(&self) -> bool {
+        self.backups.is_salvaging()
+    }
+
+    /// Stops all machines cleanly, one after the other; to be called until all are stopped.
+    pub fn stop_cleanly(&mut self, world: &mut World) -> bool {
+        if !self.backups.has_stopped() {
+            return false;
+        }
+        self.stopping.iter().for_each(|node| world.crash(*node, Crash::Kill));
+        self.stopping = self.to_stop.pop();
+        self.stopping.iter().for_each(|node| self.backups.stop(*node));
+        self.is_clean = self.stopping.is_none();
+        self.is_clean
     }
 
     /// In each tick of the work.
@@ -85,6 +137,9 @@ impl Restoring {
     pub fn stopped(&mut self, images: &Images, workload: &mut Workload) {
         self.names = workload.model_mut().names.clone();
         self.numbers = self.names.files().collect();
+        if self.salvages() {
+            self.described = described(images);
+        }
         let live: BTreeSet<FileId> = self.names.live().collect();
         for (node, image) in images {
             for (disk, volume) in image.disks.iter().enumerate() {
@@ -121,11 +176,34 @@ impl Restoring {
         Ok(Some(format!("restored from backup {} of {}", which + 1, self.kept.len())))
     }
 
+    /// The manager's stores are lost, unless no manager was ever there for long enough that objects were told of their
+    /// files: no server may know then that there was one.
+    pub fn lose(&self, manager: NodeId, world: &mut World, workload: &mut Workload) -> bool {
+        if self.described.is_empty() {
+            return false;
+        }
+        world.machine_mut(manager).meta.restore(&StoresImage::default());
+        let kept: BTreeSet<FileId> = self.names.live().chain(self.names.at_root()).collect();
+        let data = &mut workload.model_mut().data;
+        data.came_back(|file| !kept.contains(&file), Picos::ZERO);
+        self.backups.salvage(self.salvages.expect("names are salvaged"));
+        true
+    }
+
+    /// Whether the names are salvaged; what is back is to be read. What is wrong with it, if anything.
+    pub fn is_salvaged(&self, workload: &mut Workload) -> Result<bool, String> {
+        let Some(back) = self.backups.salvaged() else { return Ok(false) };
+        let files = check(&back, &self.described, &self.names, self.is_clean)?;
+        workload.model_mut().salvaged = Some(files);
+        Ok(true)
+    }
+
     /// Before each round: names are what they were when the cluster stopped.
     pub fn begin(&self, workload: &mut Workload) {
         let model = workload.model_mut();
         model.names = self.names.clone();
         model.restored = false;
+        model.salvaged = None;
     }
 
     /// Files are to be made in the restored volume.

@@ -36,6 +36,8 @@ pub struct Model {
     pub violations: Vec<String>,
     /// The names are those of a backup: what came to the root directory later is not there.
     pub restored: bool,
+    /// The names are lost: an audit reads these files, which are back and whole.
+    pub salvaged: Option<Vec<FileId>>,
     /// Whether something is or was lately wrong with the world, so that operations may fail.
     pub troubled: bool,
     /// Operations that succeeded.
@@ -490,6 +492,7 @@ impl Worker {
     ) -> Result<(), String> {
         if let Some(index) = (0..self.shared.len()).find(|index| shared_name(*index) == *name) {
             self.shared[index] = Some(file);
+            model.names.learn(FileId::ROOT, name, Value::File(file));
             return Ok(());
         }
         if directory == FileId::ROOT {
@@ -508,6 +511,7 @@ impl Worker {
     ) -> Result<(), String> {
         if let Some(index) = (0..self.shared.len()).find(|index| shared_name(*index) == name) {
             self.shared[index] = Some(file);
+            model.names.learn(FileId::ROOT, &name, Value::File(file));
             return Ok(());
         }
         let home = self.home.expect("the home comes first");

@@ -42,7 +42,7 @@ const FOUND: [Bug; 24] = [
 ];
 
 /// What needs another experiment, found by a few of its seeds.
-const FOUND_BY: [(Bug, &str); 7] = [
+const FOUND_BY: [(Bug, &str); 8] = [
     (Bug::AwayPageTaken, LENDING),
     (Bug::PlacedNotSynced, LARGE_COMMITS),
     (Bug::StaleEpochAccepted, MOVES),
@@ -50,6 +50,7 @@ const FOUND_BY: [(Bug, &str); 7] = [
     (Bug::OldSessionAccepted, BAD_LINKS),
     (Bug::WriteErrorSwallowed, FULL_DISKS),
     (Bug::RestoredNumbersRepeat, RESTORED_NAMES),
+    (Bug::SalvagedNotCompared, SALVAGED_NAMES),
 ];
 
 /// Columns move from disk to disk while two mounts write.
@@ -93,6 +94,7 @@ const LARGE_COMMITS: &str = "
 const FULL_DISKS: &str = include_str!("../../../experiments/full-disks.toml");
 
 const RESTORED_NAMES: &str = include_str!("../../../experiments/restored-names.toml");
+const SALVAGED_NAMES: &str = include_str!("../../../experiments/salvaged-names.toml");
 const DECAYING_DISKS: &str = include_str!("../../../experiments/decaying-disks.toml");
 
 /// A check that is skipped.

@@ -4,11 +4,14 @@ use sim::command::{replay, search};
 use sim::experiment::Experiment;
 
 const RESTORED_NAMES: &str = include_str!("../../../experiments/restored-names.toml");
+const SALVAGED_NAMES: &str = include_str!("../../../experiments/salvaged-names.toml");
 const DECAYING_DISKS: &str = include_str!("../../../experiments/decaying-disks.toml");
 /// Seeds, each with the 40 decays of the experiment. A soak has as many as fit its time.
 const SEEDS: u64 = 8;
 /// The same with its 12 restores.
 const RESTORED_SEEDS: u64 = 8;
+/// The same with its 4 losses of all names.
+const SALVAGED_SEEDS: u64 = 6;
 /// Seeds until a planted bug is found, at most.
 const BUG_SEEDS: u64 = 40;
 
@@ -20,6 +23,11 @@ fn no_decay_of_what_a_cluster_stores_is_silent() {
 #[test]
 fn names_that_are_restored_from_a_backup_lead_to_the_bytes_of_their_files_or_to_an_error() {
     find_nothing("experiments/restored-names.toml", RESTORED_NAMES, RESTORED_SEEDS);
+}
+
+#[test]
+fn names_that_are_lost_for_good_come_back_from_the_disks_with_the_bytes_of_their_files() {
+    find_nothing("experiments/salvaged-names.toml", SALVAGED_NAMES, SALVAGED_SEEDS);
 }
 
 #[test]

@@ -114,7 +114,7 @@ impl Setup {
             self.servers().map(|id| IoServer { disks, ..IoServer::from(id) }).collect();
         add(&mut world, MANAGER, (1, CLIENT_BYTES), cluster::manager(homes, 0, None));
         for server in self.servers() {
-            let role = cluster::server(MANAGER, CACHE_BYTES, 0, None);
+            let role = cluster::server(MANAGER, CACHE_BYTES, 0, None, None);
             add(&mut world, server, (self.disks, SERVER_BYTES), role);
         }
         add(&mut world, self.client(), (0, CLIENT_BYTES), cluster::mount(MANAGER, 0, 0, None));

@@ -52,6 +52,10 @@ impl Worker {
                 left.push_back(Look::Name(name));
             }
         }
+        if let Some(salvaged) = &model.salvaged {
+            left.clear();
+            files.clone_from(salvaged);
+        }
         left.extend(files.into_iter().map(Look::File));
         (self.home, self.shared) = (home, shared.clone());
         (self.open, self.follow, self.closing) = (None, None, false);
@@ -139,6 +143,9 @@ impl Worker {
                     }
                     (asked, errno) => Err(format!("{asked:?} is refused with {errno:?}")),
                 }
+            }
+            Err(errno) if model.salvaged.is_some() && !matches!(asked, Asked::Release) => {
+                Err(format!("{asked:?} of a file that was salvaged whole fails with {errno:?}"))
             }
             Err(_) => {
                 model.failed += 1;

@@ -1,0 +1,199 @@
+//! Names that are lost for good, and salvaged from the disks as `trapeze salvage` does it ([`files::salvage`]).
+//!
+//! What must hold then: a file whose objects had a description on stable storage is back, whole, by the name that the
+//! latest of them says or a later one of it; nothing is back by a name that it never had. After a clean stop all
+//! described files are back by their last names. That their bytes are right is then checked by reading them.
+
+use crate::decay::Images;
+use crate::name_check::NameCheck;
+use files::salvage::Failure;
+use names::{Client, LOST_FOUND, ListingEntry, Span, Who};
+use node::Cx;
+use node::rings::DiskFile;
+use std::collections::{BTreeMap, BTreeSet};
+use stripe::object::{HEADER_BYTES, Header};
+use wire::{Errno, FileId, FileKind};
+
+/// Bytes of one part of a listing.
+const LISTED_BYTES: usize = 32 << 10;
+
+/// A file under `/lost+found`.
+#[derive(Clone, Debug)]
+pub struct Back {
+    file: FileId,
+    /// Below that directory.
+    path: Vec<u8>,
+    /// Nothing of it is missing.
+    whole: bool,
+}
+
+/// Paths that objects of a file have on stable storage.
+pub type Described = BTreeMap<FileId, BTreeSet<Vec<u8>>>;
+
+/// Salvages when so many servers are there, and looks at what is back. After an error it is to be called again.
+pub async fn salvage(
+    cx: &Cx,
+    names: &Client,
+    stripe: &stripe::Client,
+    servers: usize,
+) -> Result<Vec<Back>, Errno> {
+    let are_there = async || names.servers().await.map(|there| there.len() == servers);
+    if !are_there().await? {
+        return Err(Errno::EAGAIN);
+    }
+    let salvaged = files::salvage::salvage(cx, names, stripe, &|_| ()).await;
+    salvaged.map_err(|(Failure::Server(_, errno) | Failure::Manager(errno))| errno)?;
+    if !are_there().await? {
+        return Err(Errno::EAGAIN);
+    }
+    let mut directories = match names.lookup(&Who::ROOT, FileId::ROOT, LOST_FOUND).await {
+        Err(Errno::ENOENT) => Vec::new(),
+        found => vec![(found?.attr.file, Vec::new())],
+    };
+    let mut back = Vec::new();
+    while let Some((directory, above)) = directories.pop() {
+        for ListingEntry { file, kind, name, .. } in list(names, directory).await? {
+            let path = [&above[..], b"/", &name].concat();
+            if kind == FileKind::Directory {
+                directories.push((file, path));
+                continue;
+            }
+            let whole = match names.compare(file).await {
+                Err(Errno::EIO) => false,
+                compared => compared.map(|()| true)?,
+            };
+            back.push(Back { file, path, whole });
+        }
+    }
+    Ok(back)
+}
+
+async fn list(names: &Client, directory: FileId) -> Result<Vec<ListingEntry>, Errno> {
+    let (mut all, mut span) = (Vec::new(), Span::default());
+    loop {
+        let part = names.read_directory(&Who::ROOT, directory, span, LISTED_BYTES, false).await?;
+        let cookie = part.entries.last().map_or(span.cookie, |entry| entry.cookie);
+        span = Span { cookie, until: part.until };
+        let others = part.entries.into_iter();
+        all.extend(others.filter(|entry| !matches!(&*entry.name, b"." | b"..")));
+        if part.end {
+            return Ok(all);
+        }
+    }
+}
+
+/// What the objects on these disks say of their files.
+pub fn described(images: &Images) -> Described {
+    let mut described = Described::new();
+    for volume in images.values().flat_map(|image| &image.disks) {
+        for file in volume.names_from(DiskFile::Label) {
+            let (DiskFile::Object(object), Some(inode)) = (file, volume.get(file)) else {
+                continue;
+            };
+            let mut bytes = inode.bytes.bytes();
+            bytes.truncate(HEADER_BYTES as usize);
+            let Ok(Some(header)) = Header::read(object, &bytes) else { continue };
+            // What a moved column leaves is empty, and may be of before the file had its name.
+            let described_by = header.description(&bytes).filter(|_| header.head.length > 0);
+            if let Some(description) = described_by.filter(|known| !known.path.is_empty()) {
+                described.entry(object.file).or_default().insert(description.path);
+            }
+        }
+    }
+    described
+}
+
+/// The files that are back and whole. What is wrong with them, if anything.
+pub fn check(
+    back: &[Back],
+    described: &Described,
+    names: &NameCheck,
+    is_clean: bool,
+) -> Result<Vec<FileId>, String> {
+    let mut found: BTreeMap<FileId, &Back> = BTreeMap::new();
+    for one in back {
+        if found.insert(one.file, one).is_some() {
+            return Err(format!("{one:?} is back by two names"));
+        }
+        if named(one).is_some_and(|path| !names.had_path(one.file, path)) {
+            let path = String::from_utf8_lossy(&one.path);
+            return Err(format!("{:?} is back as {path}, which was no name of it", one.file));
+        }
+    }
+    for file in names.live() {
+        let Some(paths) = described.get(&file) else { continue };
+        let Some(one) = found.get(&file).filter(|one| one.whole) else {
+            return Err(format!("{file:?} is not back though its objects were told {paths:?}"));
+        };
+        let path = String::from_utf8_lossy(&one.path);
+        let Some(name) = named(one) else {
+            return Err(format!(
+                "{file:?} is back as {path}, though its objects were told {paths:?}"
+            ));
+        };
+        // One of a file that no reply had told of yet.
+        let Some(at) = names.last_at(file, name) else { continue };
+        let least = paths.iter().filter_map(|path| names.first_at(file, path)).max();
+        if least.is_some_and(|least| at < least) {
+            return Err(format!("{file:?} is back as {path}, older than one of {paths:?}"));
+        }
+        if is_clean && at + 1 < names.path_count(file) {
+            return Err(format!("{file:?} is back as {path} after a clean stop, an older name"));
+        }
+    }
+    Ok(back.iter().filter(|one| one.whole).map(|one| one.file).collect())
+}
+
+/// Its path, unless that is only its number; without the number that was put behind a name which was taken.
+fn named(back: &Back) -> Option<&[u8]> {
+    let number = format!("#{:x}", back.file.0).into_bytes();
+    let path = &back.path[..];
+    let Some(before) = path.strip_suffix(&number[..]) else { return Some(path) };
+    before.strip_suffix(b".")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::name_check::{Change, Value};
+    use crate::queue::Picos;
+
+    const FILE: FileId = FileId(0x2a);
+    const HOME: FileId = FileId(9);
+
+    fn back(path: &str, whole: bool) -> Back {
+        Back { file: FILE, path: path.into(), whole }
+    }
+
+    fn renamed() -> NameCheck {
+        let mut names = NameCheck::default();
+        let name = |text: &str| text.as_bytes().into();
+        let change = |text: &str, value| (HOME, name(text), value);
+        let file = Value::File(FILE);
+        names.succeeded(&Change(vec![change("a", file)]), Picos::ZERO);
+        let renamed = vec![change("a", Value::Nothing), change("b", file)];
+        names.succeeded(&Change(renamed), Picos::ZERO);
+        names
+    }
+
+    #[test]
+    fn a_file_is_back_by_the_latest_name_that_its_objects_were_told_or_a_later_one() {
+        let names = renamed();
+        let told = |paths: &[&str]| {
+            Described::from([(FILE, paths.iter().map(|path| path.as_bytes().to_vec()).collect())])
+        };
+        let check = |one: Back, paths: &[&str], is_clean| {
+            check(&[one], &told(paths), &names, is_clean).is_ok()
+        };
+        assert!(check(back("/home0/a", true), &["/home0/a"], false));
+        assert!(check(back("/home0/b", true), &["/home0/a"], true));
+        assert!(!check(back("/home0/a", true), &["/home0/a"], true), "the last one was known");
+        assert!(!check(back("/home0/a", true), &["/home0/a", "/home0/b"], false));
+        assert!(!check(back("/home0/b", false), &["/home0/b"], false), "not whole");
+        assert!(!check(back("/home0/c", true), &["/home0/b"], false), "no name of it");
+        assert!(!check(back("/#2a", true), &["/home0/b"], false), "its objects know a name");
+        assert!(check(back("/home0/b.#2a", true), &["/home0/b"], true));
+        assert!(super::check(&[], &told(&["/home0/b"]), &names, false).is_err(), "not back");
+        assert!(super::check(&[], &Described::new(), &names, true).is_ok(), "it had no bytes");
+    }
+}
