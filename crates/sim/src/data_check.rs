@@ -8,8 +8,10 @@
 //!
 //! It knows nothing of how the services work; the contract is DESIGN's durability table.
 
+mod bytes;
 mod seek;
 
+pub use bytes::fill;
 pub use seek::Sought;
 
 use crate::queue::Picos;
@@ -177,19 +179,6 @@ impl Default for DataCheck {
             keeps_all: false,
         }
     }
-}
-
-/// The bytes of a write: a function of its number and the place in the file.
-pub fn fill(write: WriteId, offset: u64, into: &mut [u8]) {
-    for (at, byte) in (offset..).zip(into) {
-        *byte = byte_at(write, at);
-    }
-}
-
-fn byte_at(write: WriteId, at: u64) -> u8 {
-    let word = (u64::from(write.0) << 40 ^ at / 8).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let word = (word ^ (word >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    (word >> (at % 8 * 8)) as u8
 }
 
 impl DataCheck {
@@ -457,11 +446,9 @@ impl DataCheck {
         let end = if short { u64::MAX } else { offset + asked };
         for (start, stop, ids) in stretches_in(&self.files[&file], offset, end) {
             let may = self.possible(ids, reader);
-            for at in start..stop.min(offset + data.len() as u64) {
-                let byte = data[(at - offset) as usize];
-                if !may.iter().any(|id| self.value(*id, at) == byte) {
-                    return Err(self.wrong_byte(file, at, byte, &may, ids, reader));
-                }
+            let read = |at: u64| (at.saturating_sub(offset) as usize).min(data.len());
+            if let Some(at) = self.wrong_place(&may, start, &data[read(start)..read(stop)]) {
+                return Err(self.wrong_byte(file, at, data[read(at)], &may, ids, reader));
             }
             let absent = start.max(offset + data.len() as u64);
             let must_be = !may.iter().any(|id| self.writes[id.0 as usize].may_lack());
@@ -529,10 +516,6 @@ impl DataCheck {
             ids.iter().map(write).filter(|write| write.is_visible(reader)).collect();
         let possible = ids.iter().filter(|id| !visible.iter().any(|v| v.follows(write(id))));
         possible.copied().collect()
-    }
-
-    fn value(&self, id: WriteId, at: u64) -> u8 {
-        if self.writes[id.0 as usize].is_zero() { 0 } else { byte_at(id, at) }
     }
 
     fn wrong_byte(

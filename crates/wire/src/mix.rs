@@ -5,6 +5,7 @@ pub const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Spreads a change of any bit over all bits, one to one: the number of splitmix64 that follows the state `value`. It
 /// is no cryptography.
+#[inline]
 pub const fn mix(value: u64) -> u64 {
     let value = value.wrapping_add(STEP);
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
