@@ -12,6 +12,8 @@ pub const DISK_HELPERS: usize = 4;
 pub const LISTING_WINDOW: usize = 1 << 16;
 /// What a throttled disk may do ahead of its rate after being idle, in milliseconds of that rate.
 pub const THROTTLE_BURST_MS: u64 = 10;
+/// Times that a file's storage is counted until it does not change meanwhile.
+pub const STAT_TRIES: u32 = 4;
 /// Times that an interrupted transfer is started again before its error number is reported.
 pub const TRANSFER_RETRIES_MAX: u8 = 16;
 /// Threads behind the stores of a node: each of two stores has at most one checkpoint under way, and syncs and

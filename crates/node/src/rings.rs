@@ -125,6 +125,14 @@ pub enum DiskOp {
         /// The file.
         file: DiskFile,
     },
+    /// The same, without the storage of what is in these ranges: (offset, bytes), none of which share bytes. On a disk
+    /// that knows no holes that is as much as they have of the file.
+    StatWithout {
+        /// The file.
+        file: DiskFile,
+        /// What is not counted.
+        ranges: Vec<(u64, u64)>,
+    },
     /// Names of files.
     List(DiskListing),
     /// Room on the disk.
@@ -143,7 +151,7 @@ pub enum DiskReply {
         /// How much of it was filled.
         bytes: usize,
     },
-    /// Of `Stat`.
+    /// Of `Stat` and `StatWithout`.
     Stat {
         /// Length in bytes.
         bytes: u64,

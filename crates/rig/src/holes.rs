@@ -4,7 +4,7 @@ use std::ops::Range;
 
 /// The part of a range that such a file has.
 fn part(bytes: &[u8], offset: u64, count: u64) -> Range<usize> {
-    let end = bytes.len().min((offset + count) as usize);
+    let end = bytes.len().min(offset.saturating_add(count) as usize);
     (offset as usize).min(end)..end
 }
 
@@ -18,4 +18,10 @@ pub fn punch(bytes: &mut [u8], offset: u64, count: u64) {
 pub fn find_data(bytes: &[u8], offset: u64, count: u64) -> u64 {
     let data = bytes[part(bytes, offset, count)].iter().position(|byte| *byte != 0);
     offset + data.map_or(count, |at| at as u64)
+}
+
+/// Storage of a range of whole blocks of 4 KiB: of those that are not zeros.
+pub fn stored(bytes: &[u8], offset: u64, count: u64) -> u64 {
+    let blocks = bytes[part(bytes, offset, count)].chunks(4096);
+    4096 * blocks.filter(|block| block.iter().any(|byte| *byte != 0)).count() as u64
 }

@@ -224,6 +224,14 @@ impl Disk {
                 let used = inode.bytes.pages() * DISK_PAGE_BYTES as u64;
                 Ok(DiskReply::Stat { bytes: inode.bytes.len(), used, changed: inode.changed })
             }
+            DiskOp::StatWithout { file, ranges } => {
+                let bytes = &self.volume.get(file).ok_or(DiskError::NotFound)?.bytes;
+                let within =
+                    |(at, count): &(u64, u64)| bytes.pages_in(*at..at.saturating_add(*count));
+                let used = bytes.pages() - ranges.iter().map(within).sum::<u64>();
+                let used = used * DISK_PAGE_BYTES as u64;
+                Ok(DiskReply::Stat { bytes: bytes.len(), used, changed: 0 })
+            }
             DiskOp::List(listing) => Ok(DiskReply::Files(self.list(listing))),
             DiskOp::Space => Ok(self.space()),
         }

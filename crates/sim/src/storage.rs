@@ -105,6 +105,13 @@ impl LossyFile {
         self.now.pages.len() as u64
     }
 
+    /// Pages of storage of which all bytes are in the range.
+    pub fn pages_in(&self, range: Range<u64>) -> u64 {
+        let (first, end) =
+            (range.start.div_ceil(DISK_PAGE_BYTES as u64), range.end / DISK_PAGE_BYTES as u64);
+        if first < end { self.now.pages.range(first..end).count() as u64 } else { 0 }
+    }
+
     /// Pages that writing `len` bytes at `offset` adds.
     pub fn new_pages(&self, offset: u64, len: usize) -> u64 {
         if len == 0 {

@@ -40,6 +40,7 @@ mod scan;
 mod scrub;
 mod server;
 mod sources;
+mod storage;
 mod sums;
 mod through;
 mod witness;

@@ -455,22 +455,6 @@ impl Inner {
         Ok(ObjectReply { used, ..self.describe(&object) })
     }
 
-    /// Storage of the object: what its file takes, and at most its length of what is still in memory.
-    async fn used_bytes(&self, object: &Object) -> Result<u64, Errno> {
-        let disk = self.disk(object);
-        let file = object.file();
-        let in_place = match disk.ask(|| DiskOp::Stat { file }).await {
-            Ok(DiskReply::Stat { used, .. }) => used,
-            Ok(_) => return Err(Errno::EPROTO),
-            Err(node::rings::DiskError::NotFound) => 0,
-            Err(error) => return Err(errno(error)),
-        };
-        let blocks =
-            object.state.borrow().pending.len() + self.cache.borrow().dirty_count(object.key);
-        let length = object.state.borrow().head.length.next_multiple_of(4096);
-        Ok(in_place.max(length.min(in_place + blocks as u64 * 4096)))
-    }
-
     async fn space(&self, request: Request) {
         match self.rooms().await {
             Ok((reply, shared)) => {
@@ -517,6 +501,10 @@ impl Inner {
     /// At most `count` objects after `after` on the disks that serve, ascending.
     async fn list_objects(&self, after: ObjectId, count: usize) -> Result<Vec<Kept>, Errno> {
         let after = (after != ObjectId::default()).then_some(after);
+        // A list without what is on a disk that serves in a moment would be taken for all there is.
+        if self.disks.iter().any(|disk| disk.check() == Err(Errno::EAGAIN)) {
+            return Err(Errno::EAGAIN);
+        }
         let mut names = Vec::new();
         for disk in self.disks.iter().filter(|disk| disk.check().is_ok()) {
             let number = disk.id.0 as u8;

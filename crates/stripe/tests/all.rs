@@ -12,5 +12,6 @@ mod network;
 mod order;
 mod scrub;
 mod service;
+mod storage;
 mod through;
 mod unreadable;

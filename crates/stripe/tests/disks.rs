@@ -3,7 +3,7 @@
 use crate::common::disk::Disk;
 use crate::common::*;
 use node::rings::{DiskFile, DiskOp};
-use stripe::{FileRef, Health, Kept};
+use stripe::{FileRef, Health, Kept, ServerConfig};
 use wire::{Errno, FileId, Home, ObjectId};
 
 #[test]
@@ -485,4 +485,28 @@ fn on_a_full_disk_removals_find_room_again_and_again() {
         let file = world.file(number);
         assert_eq!(world.size(&file), 0, "file {number} is back");
     }
+}
+
+#[test]
+fn a_disk_that_serves_in_a_moment_is_waited_for_by_a_list_and_not_left_out() {
+    let mut world = World::with(1, 2, 1, |id| ServerConfig { confirms: true, ..small(id) });
+    let server = |world: &World| world.servers[0].server.clone().unwrap();
+    world.turns(200);
+    (0..2).for_each(|disk| server(&world).confirm(disk, Ok(())));
+    for file in 1..=4 {
+        let file = world.file(file);
+        world.write(&file, 0, b"x").unwrap();
+    }
+    world.flush(0);
+    world.servers[0].kill();
+    world.turns(200);
+    assert!(server(&world).is_ready());
+    server(&world).confirm(0, Ok(()));
+    let (client, id) = (world.client.clone(), world.file(1).layout.server(0));
+    let listed = world.start(async move { client.list(id, None, 9).await });
+    world.turns(500);
+    assert!(listed.borrow().is_none(), "{listed:?}");
+    server(&world).confirm(1, Ok(()));
+    world.until(|| listed.borrow().is_some());
+    assert_eq!(listed.take().unwrap().map(|objects| objects.len()), Ok(4));
 }

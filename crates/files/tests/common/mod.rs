@@ -329,6 +329,13 @@ fn do_disk(disk: &mut Disk, op: DiskOp) -> Result<DiskReply, DiskError> {
             let (bytes, used) = (there.len() as u64, blocks.count() as u64 * 4096);
             return Ok(DiskReply::Stat { bytes, used, changed: 0 });
         }
+        DiskOp::StatWithout { file, ranges } => {
+            let there = disk.get(&file).ok_or(DiskError::NotFound)?;
+            let within = |(at, bytes): &(u64, u64)| rig::holes::stored(there, *at, *bytes);
+            let (bytes, without) = (there.len() as u64, ranges.iter().map(within).sum::<u64>());
+            let used = rig::holes::stored(there, 0, bytes) - without;
+            return Ok(DiskReply::Stat { bytes, used, changed: 0 });
+        }
         DiskOp::List(listing) => return Ok(DiskReply::Files(list(disk, listing))),
         DiskOp::Space => return Ok(DiskReply::Space { total: 1 << 40, free: 1 << 39, device: 0 }),
     }

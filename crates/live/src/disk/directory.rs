@@ -6,6 +6,7 @@
 use super::layout::{self, DIRECTORIES, Place};
 use super::listing::Listing;
 use super::task::Brought;
+use crate::limits::STAT_TRIES;
 use node::rings::{DiskError, DiskFile, DiskListing};
 use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
@@ -332,6 +333,30 @@ impl Directory {
         })
     }
 
+    /// The same, without the storage of what is in these ranges. It is as of one moment, unless the file changes all the
+    /// time.
+    pub(super) fn stat_without(
+        &self,
+        file: DiskFile,
+        ranges: &[(u64, u64)],
+    ) -> Result<FileStat, DiskError> {
+        let open = self.open_file(file, false, false)?;
+        let mut before = self.stat(file)?;
+        for tries in 1.. {
+            let stored = |(offset, bytes): &(u64, u64)| {
+                stored(&open, *offset..offset.saturating_add(*bytes).min(before.bytes))
+            };
+            let within: Result<u64, Errno> = ranges.iter().map(stored).sum();
+            let within = within.map_err(|errno| self.error(errno))?;
+            let now = self.stat(file)?;
+            if now.used == before.used || tries == STAT_TRIES {
+                return Ok(FileStat { used: now.used.saturating_sub(within), ..now });
+            }
+            before = now;
+        }
+        unreachable!("the last try returns")
+    }
+
     /// Names of files.
     pub(super) fn list(&self, which: DiskListing) -> Result<Vec<DiskFile>, DiskError> {
         let mut listing = self.listing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -478,6 +503,29 @@ fn holder(lock: &OwnedFd) -> String {
     }
 }
 
+/// Bytes of a range that are not in holes.
+fn stored(file: &OwnedFd, range: Range<u64>) -> Result<u64, Errno> {
+    let (mut at, mut stored) = (range.start, 0);
+    while at < range.end {
+        let data = match rustix::fs::seek(file, SeekFrom::Data(at)) {
+            Ok(data) if data < range.end => data,
+            Ok(_) | Err(Errno::NXIO) => break,
+            // A file system that knows no holes.
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(range.end - range.start),
+            Err(errno) => return Err(errno),
+        };
+        let hole = match rustix::fs::seek(file, SeekFrom::Hole(data)) {
+            Ok(hole) => hole.min(range.end),
+            // It was cut meanwhile.
+            Err(Errno::NXIO) => break,
+            Err(errno) => return Err(errno),
+        };
+        stored += hole - data;
+        at = hole;
+    }
+    Ok(stored)
+}
+
 /// Writes zeros where there is no other way to be rid of bytes.
 fn write_zeros(file: &OwnedFd, range: Range<u64>) -> Result<(), Errno> {
     static ZEROS: [u8; 65536] = [0; 65536];
@@ -497,6 +545,21 @@ fn write_zeros(file: &OwnedFd, range: Range<u64>) -> Result<(), Errno> {
 mod tests {
     use super::*;
     use std::io::{Read, Seek};
+
+    #[test]
+    fn what_is_in_a_range_is_counted_without_its_holes() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(1 << 20).unwrap();
+        for at in [3u64, 4, 9, 200] {
+            rustix::io::pwrite(&file, &[1; 4096], at * 4096).unwrap();
+        }
+        let file = OwnedFd::from(file);
+        let blocks = |range: Range<u64>| stored(&file, range.start * 4096..range.end * 4096);
+        assert_eq!(blocks(0..256).map(|bytes| bytes / 4096), Ok(4));
+        assert_eq!(blocks(4..9).map(|bytes| bytes / 4096), Ok(1));
+        assert_eq!(blocks(10..200), Ok(0));
+        assert_eq!(blocks(201..400), Ok(0));
+    }
 
     #[test]
     fn where_nothing_can_be_punched_zeros_are_written_and_no_byte_beside_them() {

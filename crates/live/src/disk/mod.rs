@@ -230,6 +230,9 @@ impl Disks {
                 Task::Rename { from, to, replaced: self.forget(disk, to) }
             }
             DiskOp::Stat { file } => Task::Stat { file: *file },
+            DiskOp::StatWithout { file, ranges } => {
+                Task::StatWithout { file: *file, ranges: ranges.clone() }
+            }
             DiskOp::List(which) => Task::List(*which),
             DiskOp::Space => Task::Space,
         };

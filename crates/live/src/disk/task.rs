@@ -97,6 +97,10 @@ pub(super) enum Task {
     Stat {
         file: DiskFile,
     },
+    StatWithout {
+        file: DiskFile,
+        ranges: Vec<(u64, u64)>,
+    },
     List(DiskListing),
     Space,
 }
@@ -158,6 +162,7 @@ fn run(disk: &Directory, task: Task) -> Result<Brought, DiskError> {
             result
         }
         Task::Stat { file } => disk.stat(file).map(Brought::Stat),
+        Task::StatWithout { file, ranges } => disk.stat_without(file, &ranges).map(Brought::Stat),
         Task::List(which) => disk.list(which).map(Brought::Files),
         Task::Space => disk.space(),
     }

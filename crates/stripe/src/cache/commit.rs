@@ -62,6 +62,17 @@ impl Cache {
         windows.map(|slot| self.windows[*slot as usize].dirty.count_ones() as usize).sum()
     }
 
+    /// Blocks of an object that are not committed, in order: dirty, or being committed.
+    pub fn unstable_blocks(&self, key: Key) -> impl Iterator<Item = u64> + '_ {
+        let entry = &self.entries[key.0 as usize];
+        let windows = entry.dirty.iter().filter_map(|index| entry.windows.get(index));
+        windows.flat_map(|slot| {
+            let window = &self.windows[*slot as usize];
+            let (index, runs) = (window.index, bit_runs(window.dirty | window.committing));
+            runs.flatten().map(move |at| block_at(index, at))
+        })
+    }
+
     /// Forgets every block from number `kept` on, and their committed checksums: they are zeros from now on. No commit
     /// of the object is under way.
     pub fn cut(&mut self, key: Key, kept: u64) {

@@ -172,7 +172,11 @@ impl Disk {
         }
         let changes = !matches!(
             op,
-            DiskOp::Read { .. } | DiskOp::Stat { .. } | DiskOp::List(_) | DiskOp::Space
+            DiskOp::Read { .. }
+                | DiskOp::Stat { .. }
+                | DiskOp::StatWithout { .. }
+                | DiskOp::List(_)
+                | DiskOp::Space
         );
         if changes && self.read_only {
             return Err(DiskError::ReadOnly);
@@ -213,6 +217,14 @@ impl Disk {
                 let now = self.files.get(&file).and_then(|file| file.now.as_ref());
                 let now = now.ok_or(DiskError::NotFound)?;
                 Ok(DiskReply::Stat { bytes: now.len() as u64, used: taken(now), changed: 0 })
+            }
+            DiskOp::StatWithout { file, ranges } => {
+                let now = self.files.get(&file).and_then(|file| file.now.as_ref());
+                let now = now.ok_or(DiskError::NotFound)?;
+                let within =
+                    ranges.into_iter().map(|(at, bytes)| rig::holes::stored(now, at, bytes));
+                let used = taken(now) - within.sum::<u64>();
+                Ok(DiskReply::Stat { bytes: now.len() as u64, used, changed: 0 })
             }
             DiskOp::List(listing) => Ok(DiskReply::Files(self.list(listing))),
             DiskOp::Space => {
