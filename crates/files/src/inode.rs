@@ -89,6 +89,8 @@ pub(crate) struct State {
     /// New writes wait, and nothing is sent.
     pub truncating: bool,
     pub written: Written<Rc<Verifiers>>,
+    /// Columns that this client wrote to, a bit for each.
+    pub columns: u32,
     /// Something was sent again in this write session: only the objects know how long the file is.
     pub resent: bool,
     pub failure: Failure,

@@ -412,8 +412,9 @@ fn outcome(file: &File) -> (Final, Mark) {
     let state = file.state.borrow();
     let attr = state.attr();
     let used = state.local.filter(|local| !local.guessed).map(|local| local.used);
-    let truncations = state.entry.truncations;
-    (Final { size: attr.size, mtime: attr.mtime, used, truncations }, state.written.mark())
+    let (truncations, present) = (state.entry.truncations, state.columns);
+    let told = Final { size: attr.size, mtime: attr.mtime, used, truncations, present };
+    (told, state.written.mark())
 }
 
 /// The pause after this one, while whoever is asked stays away.

@@ -235,6 +235,9 @@ impl Files {
             Err(errno) => Err(errno),
         };
         drop(send.data);
+        if let Ok(verifiers) = &sent {
+            file.state.borrow_mut().columns |= verifiers.mask();
+        }
         self.with_written(file, |state| match sent {
             Ok(_) if self.cx.has_bug(Bug::CopyDroppedEarly) => {
                 state.written.handle_sent(send.ticket, Sent::Dropped);

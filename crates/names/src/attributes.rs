@@ -87,10 +87,40 @@ impl Transaction<'_> {
         Ok(true)
     }
 
-    /// Every object has the new length and generation.
-    pub fn truncated(&mut self, file: FileId) {
+    /// Every object has the new length and generation, those that were missing too.
+    pub fn truncated(&mut self, file: FileId) -> Result<(), Errno> {
         self.delete(keys::truncation(file));
         self.effect(Effect::Truncated(file));
+        match self.inode(file) {
+            Err(Errno::ESTALE) => Ok(()),
+            inode => {
+                let width = inode?.regular().map_or(0, |regular| regular.layout.width());
+                self.note_present(file, (0..width).fold(0, |mask, column| mask | 1u32 << column))
+            }
+        }
+    }
+
+    /// These columns of the file have objects.
+    pub fn note_present(&mut self, file: FileId, columns: u32) -> Result<(), Errno> {
+        let mut inode = self.inode(file)?;
+        let regular = inode.regular_mut().ok_or(Errno::EINVAL)?;
+        if regular.present | columns != regular.present {
+            regular.present |= columns;
+            self.put_inode(&inode);
+        }
+        Ok(())
+    }
+
+    /// These columns of these files have objects, as far as they are still open for writing: all others have told.
+    pub fn note_all_present(&mut self, files: &[(FileId, u32)]) -> Result<(), Errno> {
+        for (file, columns) in files {
+            let is_open = self.opens.holders(*file).any(|(_, holder)| holder.session.writers > 0);
+            match is_open.then(|| self.note_present(*file, *columns)) {
+                None | Some(Err(Errno::ESTALE)) => {}
+                Some(noted) => noted?,
+            }
+        }
+        Ok(())
     }
 
     fn apply(&self, who: &Who<'_>, inode: &mut Inode, changes: &SetAttr) {

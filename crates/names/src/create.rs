@@ -312,6 +312,7 @@ impl Transaction<'_> {
                     has_objects: false,
                     mtime_set: Wall::default(),
                     fence: 0,
+                    present: 0,
                 })
             }
             (FileKind::Directory, _) => Content::Directory(Directory::new(parent, policy)),

@@ -251,6 +251,7 @@ impl Transaction<'_> {
             mode: attr.mode,
             uid: attr.uid,
             gid: attr.gid,
+            present: inode.regular().map_or(0, |regular| regular.present),
             layout: placed,
             path,
         })

@@ -81,9 +81,6 @@ pub const REMOVALS_GATHERED: Duration = Duration::from_millis(100);
 pub const WALK_COUNT: usize = 1024;
 /// See [`WALK_COUNT`].
 pub const WALK_INTERVAL: Duration = Duration::from_secs(60);
-/// Storage of an object beside its bytes, at most, and beside a sixty-fourth of them for their sums: two
-/// headers, the first group's sums, and the rest of its last block.
-pub const OBJECT_OVERHEAD_BYTES: u64 = 16 << 10;
 /// Objects of a server that are listed at once when a restored volume looks for what moved: as many as it tells.
 pub const SURVEY_COUNT: usize = 4096;
 /// How long an object that no file claims is kept, in seconds of a manager's running: long enough to see the mistake
@@ -145,6 +142,9 @@ pub const DESCRIBED_FILES_MAX: usize = 1 << 16;
 pub const DESCRIBED_DIRECTORIES_MAX: usize = 1 << 16;
 /// Entries of a directory among which the name of one is looked for: a millisecond.
 pub const DESCRIBED_SCAN_MAX: usize = 2048;
+/// For so long a file is open for writing before its record says which objects it got meanwhile: a close tells it, and
+/// most come sooner.
+pub const DESCRIBED_OPEN_SPAN: Duration = Duration::from_secs(10);
 /// For so long a server may lose what it was told: twice the time after which it has it on stable storage.
 pub const DESCRIBED_SPAN: Duration = stripe::limits::DESCRIBED_SPAN.saturating_mul(2);
 /// How long before the latest change files may have changed that were not described when a manager died: what waits

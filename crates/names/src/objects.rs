@@ -69,6 +69,9 @@ pub trait Objects: 'static {
         home: Home,
         objects: &[(ObjectId, Description)],
     ) -> (Option<u64>, Vec<Result<(), Errno>>);
+    /// What the object on this disk was told of its file, if it was.
+    async fn description(&self, home: Home, object: ObjectId)
+    -> Result<Option<Description>, Errno>;
     /// Room on these servers, in bytes; the counts of files are 0.
     async fn space(&self, servers: &[NodeId]) -> Result<VolumeSpace, Errno>;
 }
@@ -95,8 +98,8 @@ impl Objects for stripe::Client {
             return Err(Errno::EAGAIN);
         }
         let used = Some(totals.used);
-        let truncations = objects.truncations;
-        Ok(Final { size: totals.size, mtime: totals.mtime, used, truncations })
+        let (truncations, present) = (objects.truncations, totals.present);
+        Ok(Final { size: totals.size, mtime: totals.mtime, used, truncations, present })
     }
 
     async fn columns(&self, objects: &ObjectsOf) -> Vec<Result<ObjectReply, Errno>> {
@@ -156,6 +159,16 @@ impl Objects for stripe::Client {
         objects: &[(ObjectId, Description)],
     ) -> (Option<u64>, Vec<Result<(), Errno>>) {
         stripe::Client::describe(self, home, objects).await
+    }
+
+    async fn description(
+        &self,
+        home: Home,
+        object: ObjectId,
+    ) -> Result<Option<Description>, Errno> {
+        let kept = Kept { object, disk: home.disk };
+        let (_, told) = stripe::Client::description(self, home.server, kept).await?;
+        Ok(told.description)
     }
 
     async fn space(&self, servers: &[NodeId]) -> Result<VolumeSpace, Errno> {

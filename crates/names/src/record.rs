@@ -9,7 +9,7 @@ use wire::layout::{UNIT_BYTES_DEFAULT, WIDTH_MAX};
 use wire::{Attr, Decoder, FileId, FileKind, Home, Layout, NodeId, Short, VolumeId, Wall};
 
 /// Version of the key space and of all records in it.
-pub const FORMAT: u32 = 6;
+pub const FORMAT: u32 = 7;
 
 /// Position of a directory's first entry, after those of "." and "..".
 pub const FIRST_POSITION: u64 = 3;
@@ -99,8 +99,11 @@ pub struct Regular {
     pub mtime_set: Wall,
     /// The highest layout epoch that any object may have been given; above the layout's while that is being changed.
     pub fence: u32,
+    /// The columns that have objects, a bit for each, as of the last session that ended. An object stays for as long as
+    /// the file: a column that is among these has lost its object when there is none; any other is a hole.
+    pub present: u32,
 }
-fields!(Regular { layout, truncations, verifier, has_objects, mtime_set, fence });
+fields!(Regular { layout, truncations, verifier, has_objects, mtime_set, fence, present });
 
 /// What only directories have.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -301,6 +304,7 @@ mod tests {
             has_objects: true,
             mtime_set: Wall { seconds: 3, nanos: 4 },
             fence: 6,
+            present: 3,
         };
         let contents = [
             (FileKind::Regular, Content::Regular(regular)),

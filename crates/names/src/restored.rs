@@ -243,6 +243,7 @@ impl Transaction<'_> {
         regular.layout = found.layout;
         regular.fence = regular.fence.max(found.layout.epoch);
         regular.truncations = regular.truncations.max(found.truncations);
+        regular.present |= found.totals.map_or(0, |totals| totals.present);
         let by_hand = regular.mtime_set;
         if let Some(Final { size, mtime, used, .. }) = found.totals {
             inode.attr.size = size;

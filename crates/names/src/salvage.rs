@@ -30,6 +30,8 @@ pub struct Salvaged {
     pub fragments: Vec<Fragment>,
     /// The truncate generation of the objects.
     pub truncations: u32,
+    /// The columns that had objects when they were told of the file, or have some: a bit for each.
+    pub present: u32,
     /// Some of its bytes are nowhere.
     pub lost: bool,
     /// The manager told its objects of owner, mode and times.
@@ -38,7 +40,7 @@ pub struct Salvaged {
     pub path: Box<[u8]>,
 }
 
-fields!(Salvaged { attr, layout, fragments, truncations, lost, described, path });
+fields!(Salvaged { attr, layout, fragments, truncations, present, lost, described, path });
 
 impl Transaction<'_> {
     /// Makes the file; the path that it has now, empty when this store knows it. Root's. EEXIST when the volume is not
@@ -151,7 +153,7 @@ impl Transaction<'_> {
     }
 
     fn make_salvaged(&mut self, found: &Salvaged, owner: &Attr) -> Result<(), Errno> {
-        let Salvaged { layout, truncations, .. } = *found;
+        let Salvaged { layout, truncations, present, .. } = *found;
         let file = found.attr.file;
         let (uid, gid) = match found.described {
             true => (found.attr.uid, found.attr.gid),
@@ -177,6 +179,7 @@ impl Transaction<'_> {
             // A write from before the description does not move a time that was set by hand.
             mtime_set: found.attr.ctime,
             fence: layout.epoch,
+            present,
         };
         self.put_inode(&Inode { attr, content: Content::Regular(regular) });
         for fragment in &found.fragments {

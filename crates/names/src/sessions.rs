@@ -26,8 +26,10 @@ pub struct Final {
     pub used: Option<u64>,
     /// The truncate generation that the length is of.
     pub truncations: u32,
+    /// Columns that have objects, a bit for each: all of them, or those that this writer wrote to.
+    pub present: u32,
 }
-fields!(Final { size, mtime, used, truncations });
+fields!(Final { size, mtime, used, truncations, present });
 
 /// An open that a client had when the manager restarted or took it for dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -232,6 +234,7 @@ impl Transaction<'_> {
     fn adopt(&self, inode: &mut Inode, session: Session, outcome: Final) -> bool {
         let before = inode.attr;
         let Some(regular) = inode.regular_mut() else { return false };
+        regular.present |= outcome.present;
         let by_hand = regular.mtime_set != Wall::default();
         let newer = match by_hand {
             true => outcome.mtime > regular.mtime_set,

@@ -20,8 +20,8 @@ async fn put(client: &Client, parent: FileId, name: &[u8]) -> FileId {
 }
 
 async fn close(client: &Client, file: FileId, size: u64) {
-    let outcome =
-        Final { size, mtime: Wall { seconds: 9, nanos: 0 }, used: Some(size), truncations: 1 };
+    let mtime = Wall { seconds: 9, nanos: 0 };
+    let outcome = Final { size, mtime, used: Some(size), truncations: 1, present: 1 };
     client.close(file, Some(outcome)).await.unwrap();
 }
 
@@ -55,6 +55,19 @@ fn path(cluster: &Cluster, file: FileId) -> String {
 fn forget(cluster: &Cluster) {
     cluster.objects.0.described.borrow_mut().clear();
     cluster.objects.0.descriptions.set(0);
+}
+
+#[test]
+fn objects_of_a_file_that_stays_open_are_known_without_a_close() {
+    let mut cluster = Cluster::new(1);
+    let client = cluster.client(1);
+    let opened = async move { create(&client, b"log", Some(READ | WRITE)).await.unwrap() };
+    let entry = cluster.run(1, opened);
+    cluster.turns(8000);
+    let present = |cluster: &Cluster| told(cluster, entry.attr.file).unwrap().present;
+    assert_eq!(present(&cluster), 0, "a close may tell it");
+    cluster.turns(SOON);
+    assert_eq!(present(&cluster), (1 << entry.layout.unwrap().width()) - 1);
 }
 
 #[test]

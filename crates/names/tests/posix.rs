@@ -350,7 +350,7 @@ fn sizes_and_times_of_one_writer() {
     assert!(!entry.writers);
     assert!(world.manager.read(8, |t| t.get_attr(file)).unwrap().writers);
     let late = Wall { seconds: 2000, nanos: 0 };
-    let outcome = Final { size: 10, mtime: late, used: Some(4096), truncations: 0 };
+    let outcome = Final { size: 10, mtime: late, used: Some(4096), ..Final::default() };
     let after = world.change(|t| t.close(file, Some(outcome))).unwrap().unwrap().attr;
     assert_eq!((after.size, after.used, after.mtime), (10, 4096, late));
     assert_eq!(after.mode, 0o755, "a program that was written has no rights of its owner");
@@ -361,7 +361,7 @@ fn sizes_and_times_of_one_writer() {
     world.now = Wall { seconds: 3000, nanos: 0 };
     set(&mut world, &user(5), file, by_hand).unwrap();
     let before = Wall { seconds: 2999, nanos: 0 };
-    let outcome = Final { size: 20, mtime: before, used: None, truncations: 0 };
+    let outcome = Final { size: 20, mtime: before, ..Final::default() };
     let after = world.change(|t| t.close(file, Some(outcome))).unwrap().unwrap().attr;
     assert_eq!((after.size, after.used, after.mtime), (20, 4096, old));
 }
@@ -406,10 +406,7 @@ fn truncation_raises_the_generation_and_survives_a_restart() {
     assert_eq!((entry.attr.size, entry.truncations, asks), (100, 1, true));
     let mut world = world.restart();
     assert_eq!(world.manager.truncating().get(&file), Some(&100));
-    let ended = |t: &mut Transaction<'_>| {
-        t.truncated(file);
-        Ok(())
-    };
+    let ended = |t: &mut Transaction<'_>| t.truncated(file);
     world.change_of(0, ended).unwrap();
     let mut world = world.restart();
     assert!(world.manager.truncating().is_empty());
@@ -430,10 +427,7 @@ fn a_length_of_before_a_truncation_is_not_taken_over() {
     let cut = SetAttr { size: Some(10), ..SetAttr::default() };
     let (entry, _) = world.change(|t| t.prepare_truncation(&WHO, file, &cut, false)).unwrap();
     assert_eq!(entry.truncations, 1);
-    let ended = |t: &mut Transaction<'_>| {
-        t.truncated(file);
-        Ok(())
-    };
+    let ended = |t: &mut Transaction<'_>| t.truncated(file);
     world.change_of(0, ended).unwrap();
     // Sent before the truncation, taken up after it.
     let before = Final { size: 100, ..Final::default() };

@@ -2,9 +2,9 @@
 
 use crate::common::ROOT;
 use crate::common::cluster::{Cluster, WHO, create};
-use names::limits::OBJECT_OVERHEAD_BYTES;
 use names::{LOST_FOUND, READ, Salvaged, WRITE};
 use store::{MemoryBackend, MemoryLogs};
+use stripe::Description;
 use stripe::protocol::ObjectReply;
 use wire::{Attr, Errno, FileId, Home, NodeId, ObjectId, SetAttr, VolumeId, Wall};
 
@@ -40,6 +40,7 @@ fn made(cluster: &mut Cluster) -> Salvaged {
         layout,
         fragments: Vec::new(),
         truncations,
+        present: 1,
         lost: false,
         described: true,
         path,
@@ -135,23 +136,23 @@ fn nothing_is_salvaged_where_no_names_were_lost() {
     assert_eq!(cluster.run(1, asked), Err(Errno::EPERM));
 }
 
-/// A file of two units, of which only the second has an object, and of this storage.
-fn with_a_hole(cluster: &Cluster, found: &Salvaged, number: u64, used: u64) -> Salvaged {
+/// A file of two units, of which only the second has an object, and these had one when they were told of it.
+fn with_a_hole(cluster: &Cluster, found: &Salvaged, number: u64, present: u32) -> Salvaged {
     let unit = u64::from(found.layout.unit_bytes);
     let one = path(b"/x", found, number);
-    let attr = Attr { size: 2 * unit, used, ..one.attr };
+    let attr = Attr { size: 2 * unit, ..one.attr };
     cluster.objects.0.sizes.borrow_mut().insert(attr.file, (attr.size, found.truncations));
-    Salvaged { attr, ..one }
+    Salvaged { attr, present, ..one }
 }
 
-/// The object: half of its length takes room, and what was written over was counted twice at most.
+/// The second object.
 fn tell_second(cluster: &Cluster, found: &Salvaged) {
     let object = ObjectId { volume: VolumeId(5), file: found.attr.file, column: 1 };
     let told = ObjectReply {
         epoch: found.layout.epoch,
         truncations: found.truncations,
         length: found.layout.unit_bytes.into(),
-        used: u64::from(found.layout.unit_bytes) / 2,
+        used: 4096,
         ..ObjectReply::default()
     };
     let home = found.layout.home(1).server;
@@ -164,24 +165,32 @@ fn compare(cluster: &mut Cluster, found: &Salvaged) -> Result<(), Errno> {
     cluster.run(1, async move { client.compare(file).await })
 }
 
-/// The most that the second object of such a file can have had.
-fn most(found: &Salvaged) -> u64 {
-    let unit = u64::from(found.layout.unit_bytes);
-    unit + unit / 64 + OBJECT_OVERHEAD_BYTES
-}
-
-/// What is told of its storage is of a time at which it may have had more.
 #[test]
-fn a_column_without_an_object_is_lost_only_when_what_is_left_cannot_have_had_all_storage() {
+fn a_column_without_an_object_is_a_hole_unless_it_had_one() {
     let mut cluster = Cluster::new(1);
     let found = made(&mut cluster);
     lose_names(&mut cluster);
-    for (number, more, expected) in [(20, 0, Ok(())), (21, 1, Err(Errno::EIO))] {
-        let one = with_a_hole(&cluster, &found, number, most(&found) + more);
+    for (number, present, expected) in [(20, 2, Ok(())), (21, 3, Err(Errno::EIO))] {
+        let one = with_a_hole(&cluster, &found, number, present);
         tell_second(&cluster, &one);
         salvage(&mut cluster, &one).unwrap();
-        assert_eq!(compare(&mut cluster, &one), expected, "{more} more bytes of storage");
+        assert_eq!(compare(&mut cluster, &one), expected, "{present:b}");
     }
+}
+
+/// The names are of before the first bytes were written; the object that is left was told of them since.
+#[test]
+fn a_column_that_came_after_a_backup_and_is_lost_is_no_hole() {
+    let mut cluster = Cluster::new(1);
+    let found = made(&mut cluster);
+    lose_names(&mut cluster);
+    let one = with_a_hole(&cluster, &found, 20, 2);
+    tell_second(&cluster, &one);
+    let object = ObjectId { volume: VolumeId(5), file: one.attr.file, column: 1 };
+    let told = Description { present: 3, ..Description::default() };
+    cluster.objects.0.described.borrow_mut().insert((one.layout.home(1), object), told);
+    salvage(&mut cluster, &one).unwrap();
+    assert_eq!(compare(&mut cluster, &one), Err(Errno::EIO));
 }
 
 #[test]
@@ -189,8 +198,8 @@ fn a_file_with_a_hole_that_was_lost_is_judged_as_before_when_its_objects_are_bac
     let mut cluster = Cluster::new(1);
     let found = made(&mut cluster);
     lose_names(&mut cluster);
-    let back = with_a_hole(&cluster, &found, 20, most(&found));
-    let lacking = Salvaged { lost: true, ..with_a_hole(&cluster, &found, 21, 0) };
+    let back = with_a_hole(&cluster, &found, 20, 2);
+    let lacking = Salvaged { lost: true, ..with_a_hole(&cluster, &found, 21, 2) };
     for one in [&back, &lacking] {
         salvage(&mut cluster, one).unwrap();
     }

@@ -84,6 +84,11 @@ impl Verifiers {
         self.0.iter().flatten().all(|held| held.stable)
     }
 
+    /// The columns that are known, a bit for each.
+    pub fn mask(&self) -> u32 {
+        self.columns().fold(0, |mask, column| mask | 1u32 << column)
+    }
+
     /// The columns that are known, ascending.
     pub fn columns(&self) -> impl Iterator<Item = u16> + '_ {
         (0..WIDTH_MAX as u16).filter(|column| self.get(*column).is_some())
@@ -116,6 +121,8 @@ pub struct ObjectTotals {
     pub used: u64,
     /// Latest write.
     pub mtime: Wall,
+    /// The columns that have objects, a bit for each.
+    pub present: u32,
     /// A truncation has not reached all of them: the size is of before.
     pub uncut: bool,
 }

@@ -38,6 +38,9 @@ pub struct Description {
     pub uid: u32,
     /// Group.
     pub gid: u32,
+    /// The columns that have objects, a bit for each: another one without an object is a hole. What the object was told
+    /// before stays so.
+    pub present: u32,
     /// The layout and the block map, as the manager writes them; at most [`DESCRIBED_LAYOUT_BYTES_MAX`], empty when it
     /// is longer.
     pub layout: Vec<u8>,
@@ -48,7 +51,7 @@ pub struct Description {
 
 impl Description {
     /// Bytes besides layout and path.
-    const FIXED_BYTES: usize = 8 + 8 + 12 + 12 + 4 + 4 + 4 + 2 + 2;
+    const FIXED_BYTES: usize = 8 + 8 + 12 + 12 + 4 + 4 + 4 + 4 + 2 + 2;
     /// Most bytes that [`encode`](Description::encode) writes.
     pub const BYTES_MAX: usize =
         Description::FIXED_BYTES + DESCRIBED_LAYOUT_BYTES_MAX + DESCRIBED_PATH_BYTES_MAX;
@@ -72,7 +75,7 @@ impl Description {
         out.u64(self.size).u64(self.used);
         self.mtime.encode(out);
         self.ctime.encode(out);
-        out.u32(self.mode).u32(self.uid).u32(self.gid);
+        out.u32(self.mode).u32(self.uid).u32(self.gid).u32(self.present);
         out.u16(layout.len() as u16).u16(path.len() as u16).raw(layout).raw(path);
     }
 
@@ -81,12 +84,13 @@ impl Description {
         let (size, used) = (input.u64()?, input.u64()?);
         let (mtime, ctime) = (Wall::decode(input)?, Wall::decode(input)?);
         let (mode, uid, gid) = (input.u32()?, input.u32()?, input.u32()?);
+        let present = input.u32()?;
         let (layout, path) = (usize::from(input.u16()?), usize::from(input.u16()?));
         if layout > DESCRIBED_LAYOUT_BYTES_MAX || path > DESCRIBED_PATH_BYTES_MAX {
             return Err(Short);
         }
         let (layout, path) = (input.raw(layout)?.to_vec(), input.raw(path)?.to_vec());
-        Ok(Description { size, used, mtime, ctime, mode, uid, gid, layout, path })
+        Ok(Description { size, used, mtime, ctime, mode, uid, gid, present, layout, path })
     }
 }
 
@@ -181,10 +185,12 @@ impl Inner {
         if state.phase != Phase::Open || !state.exists {
             return Err(Errno::ENOENT);
         }
-        if let Some(before) = state.description.as_deref()
-            && description.path.is_empty()
-        {
-            description.path.clone_from(&before.path);
+        if let Some(before) = state.description.as_deref() {
+            // A manager whose names are of before does not know of all that came since.
+            description.present |= before.present;
+            if description.path.is_empty() {
+                description.path.clone_from(&before.path);
+            }
         }
         let told = if description.path.is_empty() { Err(Errno::ENODATA) } else { Ok(()) };
         if state.description.as_deref() == Some(&description) {
@@ -318,7 +324,7 @@ mod tests {
             path in 0usize..3000,
         ) {
             let path: Vec<u8> = (0..path).map(|at| at as u8).collect();
-            let full = Description { size, uid: 7, layout: vec![3; layout], path, ..Description::default() };
+            let full = Description { size, present: 5, layout: vec![3; layout], path, ..Description::default() };
             let (trailer, count) = encode_some(&[(ObjectId::default(), full.clone())]);
             prop_assert_eq!(count, 1);
             let (_, read) = decode_some(&trailer, 1).unwrap().remove(0);

@@ -193,6 +193,18 @@ fn a_description_without_a_path_leaves_the_path() {
 }
 
 #[test]
+fn columns_that_had_objects_are_not_forgotten_when_an_older_manager_describes() {
+    let mut world = World::new(1, 1);
+    let file = world.single(1);
+    put(&mut world, &file);
+    let present = |present| Description { present, ..described("/a") };
+    for (told, kept) in [(0b110, 0b110), (0b001, 0b111), (0, 0b111)] {
+        tell(&mut world, &file, present(told)).unwrap();
+        assert_eq!(ask(&mut world, &file), Ok(Some(present(kept))));
+    }
+}
+
+#[test]
 fn a_server_that_started_anew_says_so_and_an_object_knows_its_shape() {
     let mut world = World::new(1, 1);
     let file = world.single(1);

@@ -75,7 +75,10 @@ pub fn assemble(file: FileId, objects: &[Object]) -> Assembled {
         found = found.with_home(epoch, *column, object.home).expect("a column of it");
     }
     let salvaged = salvaged(file, (found, fragments), description, &columns);
-    Assembled::File(Salvaged { path: path.unwrap_or_default().into(), ..salvaged })
+    // An object stays for as long as the file: what any of them was told once is so.
+    let described = descriptions().fold(0, |mask, description| mask | description.present);
+    let path = path.unwrap_or_default().into();
+    Assembled::File(Salvaged { path, present: salvaged.present | described, ..salvaged })
 }
 
 /// The file's object of each column.
@@ -155,6 +158,7 @@ fn salvaged(
         layout,
         fragments,
         truncations: told().map(|reply| reply.truncations).max().unwrap_or(0),
+        present: columns.range(..layout.width()).fold(0, |mask, (column, _)| mask | 1u32 << column),
         lost,
         described: description.is_some(),
         path: Box::default(),

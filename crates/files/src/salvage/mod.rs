@@ -24,6 +24,8 @@ const FILES: usize = 64;
 /// How often it is asked whether names were lost, and the pause before it is asked again.
 const TRIES: u32 = 15;
 const TRY_PAUSE: Duration = Duration::from_millis(200);
+/// How often all is gone through, when the manager loses what was made.
+const ROUNDS: u32 = 8;
 /// As much of a directory as tells whether it has names.
 const LISTED_BYTES: usize = 4096;
 
@@ -73,7 +75,7 @@ pub struct File {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Files that were made.
-    pub made: Vec<(FileId, File)>,
+    pub made: BTreeMap<FileId, File>,
     /// How many files the names have.
     pub known: u64,
     /// How many files have only empty objects, as moved columns leave them.
@@ -85,7 +87,7 @@ pub struct Report {
 impl Report {
     /// Files of which bytes are missing.
     pub fn lost(&self) -> impl Iterator<Item = &File> {
-        self.made.iter().map(|(_, file)| file).filter(|file| file.lost)
+        self.made.values().filter(|file| file.lost)
     }
 
     /// Files that are not whole.
@@ -95,11 +97,17 @@ impl Report {
 
     fn note(&mut self, file: FileId, outcome: Outcome) {
         match outcome {
+            Outcome::Known if self.made.contains_key(&file) => {}
             Outcome::Known => self.known += 1,
             Outcome::Empty => self.empty += 1,
             Outcome::Left(why) => self.left.push((file, why)),
-            Outcome::Made(made) => self.made.push((file, made)),
+            Outcome::Made(made) => drop(self.made.insert(file, made)),
         }
+    }
+
+    /// All is looked at once more; what was made and is known now was made by this.
+    fn begin_again(&mut self) {
+        *self = Report { made: std::mem::take(&mut self.made), ..Report::default() };
     }
 }
 
@@ -134,10 +142,22 @@ struct Salvage<'a> {
 
 impl Salvage<'_> {
     async fn run(&self) -> Asked<Report> {
+        let mut report = Report::default();
+        let mut rounds = 1;
+        loop {
+            match self.make_all(&mut report).await {
+                // The manager's machine lost power: what was not on stable storage is made anew.
+                Err(Failure::Manager(Errno::ESTALE)) if rounds < ROUNDS => rounds += 1,
+                made => return made.map(|()| report),
+            }
+            report.begin_again();
+        }
+    }
+
+    async fn make_all(&self, report: &mut Report) -> Asked<()> {
         self.ask_whether_lost().await?;
         let objects = self.list().await?;
         (self.tell)(Step::Files(objects.len()));
-        let mut report = Report::default();
         let all: Vec<(FileId, Vec<(Home, u16)>)> = objects.into_iter().collect();
         for some in all.chunks(FILES) {
             let each = some.iter().map(|(file, objects)| self.file(*file, objects));
@@ -146,9 +166,8 @@ impl Salvage<'_> {
             }
             (self.tell)(Step::Asked(some.len()));
         }
-        self.compare(&mut report).await?;
-        self.names.sync().await.map_err(Failure::Manager)?;
-        Ok(report)
+        self.compare(report).await?;
+        self.names.sync().await.map_err(Failure::Manager)
     }
 
     /// An error where no names were lost. The root is known in every store: nothing is made.
@@ -159,6 +178,7 @@ impl Salvage<'_> {
             layout,
             fragments: Vec::new(),
             truncations: 0,
+            present: 0,
             lost: false,
             described: false,
             path: Box::default(),
@@ -249,14 +269,15 @@ impl Salvage<'_> {
         }
         self.names.compare_all(&Who::ROOT).await.map_err(Failure::Manager)?;
         (self.tell)(Step::Made(report.made.len()));
-        for some in report.made.chunks_mut(FILES) {
+        let mut files: Vec<(&FileId, &mut File)> = report.made.iter_mut().collect();
+        for some in files.chunks_mut(FILES) {
             let each = some.iter_mut().map(async |(number, file)| {
-                match self.names.compare(*number).await {
+                match self.names.compare(**number).await {
                     Ok(()) => {}
                     Err(Errno::EIO) => file.lost = true,
                     Err(errno) => return Err(Failure::Manager(errno)),
                 }
-                let entry = self.names.get_attr(*number).await;
+                let entry = self.names.get_attr(**number).await;
                 file.size = entry.map_or(file.size, |entry| entry.attr.size);
                 Ok(())
             });

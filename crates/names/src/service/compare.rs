@@ -6,8 +6,7 @@
 use super::Service;
 use super::dispatch::Encoded;
 use crate::limits::{
-    BACKGROUND_BATCH, CHANGES_MAX, DEADLINE, FRAGMENTS_MAX, OBJECT_OVERHEAD_BYTES, RETRY_INTERVAL,
-    SURVEY_COUNT,
+    BACKGROUND_BATCH, CHANGES_MAX, DEADLINE, FRAGMENTS_MAX, RETRY_INTERVAL, SURVEY_COUNT,
 };
 use crate::objects::{Objects, ObjectsOf};
 use crate::permissions::Who;
@@ -17,6 +16,7 @@ use crate::transaction::Transaction;
 use node::{Either, race};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use stripe::Description;
 use stripe::protocol::ObjectReply;
 use wire::{BlockMap, Errno, FileId, Fragment, Home, NodeId, ObjectId, Placement};
 
@@ -79,7 +79,7 @@ impl<O: Objects> Service<O> {
             return self.commit(|t| t.forget_restored(file)).await;
         };
         let found = self.found(&before).await?;
-        if self.lacks(&before, &found)? {
+        if self.lacks(&before, &found).await? {
             self.commit(|t| t.note_lost(file)).await?;
             return Err(Errno::EIO);
         }
@@ -178,40 +178,45 @@ impl<O: Objects> Service<O> {
         Ok(Found { columns, grown })
     }
 
-    /// Whether objects are missing that the file had.
-    fn lacks(&self, objects: &ObjectsOf, found: &Found) -> Result<bool, Errno> {
-        let attr = self.manager.borrow().read(0, |t| t.get_attr(objects.file))?.attr;
+    /// Whether objects are missing that the file had. A column without one is a hole, unless the store, or what the
+    /// objects were told since, says that it had one.
+    async fn lacks(&self, objects: &ObjectsOf, found: &Found) -> Result<bool, Errno> {
+        let inode = self.manager.borrow().read(0, |t| t.inode(objects.file))?;
         let was_open = self.restored_row(objects.file)?.is_some_and(Restored::was_open);
         let gone = |column: u16| self.gone.has(objects.layout.home(column));
         let absent = (0..).zip(&found.columns).filter(|(_, told)| told.is_none());
-        let mut absent = absent.map(|(column, _)| column).filter(|column| !gone(*column));
-        if found.grown || found.columns.iter().all(Option::is_none) {
+        let absent = absent.map(|(column, _)| column).filter(|column| !gone(*column));
+        let absent: Vec<u16> = absent.collect();
+        if found.grown || absent.is_empty() {
+            return Ok(found.grown);
+        }
+        if found.columns.iter().all(Option::is_none) {
             // A size of 0 of a file that was open tells nothing.
-            let had = attr.size > 0 || was_open;
-            return Ok(found.grown || had && absent.next().is_some());
+            return Ok(inode.attr.size > 0 || was_open);
         }
-        if found.is_cut(objects) {
-            return Ok(false);
-        }
+        let told = self.descriptions(objects.file, found).await?;
+        let known = inode.regular().map_or(0, |regular| regular.present);
+        let had = told.iter().fold(known, |had, told| had | told.present);
         let fragments = self.fragments_of(objects)?;
         let map = BlockMap::new(&objects.layout, &fragments);
-        let told =
-            (0..).zip(&found.columns).filter_map(|(column, told)| Some((column, (*told)?.1)));
-        let (mut size, mut most) = (attr.size, 0);
-        for (column, told) in told {
-            // Bytes that were written since do not make up for missing ones. What was not in place yet when the store
-            // was told was counted twice where it was written over.
-            let bytes = map.object_bytes(column, attr.size).min(told.length).min(2 * told.used);
-            most += bytes + bytes / 64 + OBJECT_OVERHEAD_BYTES;
-            size = size.max(map.file_bytes(column, told.length));
-        }
-        // A hole's column has no object. One that is gone had storage, more than what is left can ever have had.
-        Ok(match was_open {
-            true => absent.any(|column| map.object_bytes(column, size) > 0),
-            false => {
-                attr.used > most && absent.any(|column| map.object_bytes(column, attr.size) > 0)
-            }
-        })
+        let columns = (0..).zip(&found.columns);
+        let lengths = columns.filter_map(|(column, told)| Some((column, (*told)?.1.length)));
+        let ends = lengths.map(|(column, length)| map.file_bytes(column, length));
+        let size = ends.chain(told.iter().map(|told| told.size)).fold(inode.attr.size, u64::max);
+        // Of a file that was open for writing objects came that neither knows of.
+        let any = was_open && !found.is_cut(objects);
+        let is_lost =
+            |column: &u16| (any || had >> column & 1 != 0) && map.object_bytes(*column, size) > 0;
+        Ok(absent.iter().any(is_lost))
+    }
+
+    /// What the objects that are there were told of the file, which may be later than a backup.
+    async fn descriptions(&self, file: FileId, found: &Found) -> Result<Vec<Description>, Errno> {
+        let there = (0..).zip(&found.columns).filter_map(|(column, told)| {
+            let object = ObjectId { volume: self.volume, file, column };
+            told.map(|(home, _)| self.objects.description(home, object))
+        });
+        node::all(there).await.into_iter().filter_map(Result::transpose).collect()
     }
 
     fn fragments_of(&self, objects: &ObjectsOf) -> Result<Vec<Fragment>, Errno> {

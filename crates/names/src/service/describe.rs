@@ -8,8 +8,8 @@ use crate::describe::{Due, Known, Spot};
 use crate::keys::{self, Table};
 use crate::limits::{
     DESCRIBE_DEADLINE, DESCRIBE_INTERVAL, DESCRIBE_LAST_DEADLINE, DESCRIBED_AT_ONCE,
-    DESCRIBED_DIRECTORIES_MAX, DESCRIBED_SINCE_SECONDS, DESCRIBED_SPAN, DESCRIBED_TOGETHER,
-    GONE_PAUSE, GONE_SLICE, WALKED_NAMES,
+    DESCRIBED_DIRECTORIES_MAX, DESCRIBED_OPEN_SPAN, DESCRIBED_SINCE_SECONDS, DESCRIBED_SPAN,
+    DESCRIBED_TOGETHER, GONE_PAUSE, GONE_SLICE, WALKED_NAMES,
 };
 use crate::objects::Objects;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,6 +23,8 @@ use wire::{Errno, FileId, Home, NodeId, ObjectId, Time, Wall};
 struct Round {
     /// Files that were described a short time ago, and when.
     recent: BTreeMap<FileId, (Time, Option<Spot>)>,
+    /// Files that were open for writing when they were described, since when, and the columns that had objects.
+    open: BTreeMap<FileId, (Time, u32)>,
     /// Which incarnation of each server was told.
     verifiers: BTreeMap<NodeId, u64>,
     /// One of them is another than before.
@@ -82,9 +84,10 @@ impl<O: Objects> Service<O> {
     }
 
     /// Describes what changed, up to a bound.
-    async fn describe_some(&self, round: &mut Round) {
+    async fn describe_some(self: &Rc<Self>, round: &mut Round) {
         round.silent.clear();
         round.heard.clear();
+        self.note_present(round).await;
         let now = self.cx.now();
         round.recent.retain(|_, (at, _)| *at + DESCRIBED_SPAN > now);
         let mut files = self.manager.borrow_mut().changed.next(DESCRIBED_AT_ONCE);
@@ -103,9 +106,13 @@ impl<O: Objects> Service<O> {
         let (homes, mut again) = self.homes_of(&due, |server| !round.silent.contains(&server));
         let told = self.tell_objects(&homes, DESCRIBE_DEADLINE).await;
         let (mut missing, mut nameless) = (BTreeSet::new(), BTreeSet::new());
+        let mut present: BTreeMap<FileId, u32> = BTreeMap::new();
         for ((home, objects), (verifier, results)) in homes.iter().zip(told) {
             self.note_verifier(round, home.server, verifier);
             for ((object, _), result) in objects.iter().zip(results) {
+                if matches!(result, Ok(()) | Err(Errno::ENODATA)) {
+                    *present.entry(object.file).or_default() |= 1u32 << object.column;
+                }
                 match result {
                     Ok(()) => {}
                     Err(Errno::ENOENT) => drop(missing.insert(object.file)),
@@ -117,9 +124,31 @@ impl<O: Objects> Service<O> {
             }
         }
         round.nameless.extend(nameless);
+        let open = due.iter().filter(|one| one.is_open);
+        for (one, present) in open.filter_map(|one| Some((one, *present.get(&one.file)?))) {
+            if present & !one.description.present != 0 && round.open.len() < DESCRIBED_AT_ONCE {
+                let now = self.cx.now();
+                round.open.entry(one.file).or_insert((now, 0)).1 |= present;
+            }
+        }
         self.note_described(round, due, |one| {
             again.contains(&one.file) || one.is_open && missing.contains(&one.file)
         });
+    }
+
+    /// Files that have been open for writing for long got objects of which no close has told yet. They are known from
+    /// now on, and the others are told of them.
+    async fn note_present(self: &Rc<Self>, round: &mut Round) {
+        let (now, mut long) = (self.cx.now(), Vec::new());
+        round.open.retain(|file, (since, present)| {
+            let is_long = *since + DESCRIBED_OPEN_SPAN <= now;
+            long.extend(is_long.then_some((*file, *present)));
+            !is_long
+        });
+        for some in long.chunks(DESCRIBED_TOGETHER) {
+            // What is not noted is told by the close.
+            let _ = self.commit(|t| t.note_all_present(some)).await;
+        }
     }
 
     /// The objects that are due descriptions on servers that are `asked`, and files that have others, too.

@@ -230,11 +230,7 @@ impl<O: Objects> Service<O> {
             self.sync().await?;
             self.objects.truncate(&objects, size).await?;
         }
-        self.commit(|transaction| {
-            transaction.truncated(file);
-            Ok(())
-        })
-        .await
+        self.commit(|transaction| transaction.truncated(file)).await
     }
 
     /// The objects of a file; `None` when the file is gone.

@@ -98,7 +98,11 @@ impl Objects for Fake {
         if let Some(cx) = late {
             cx.sleep(Duration::from_secs(1)).await;
         }
-        Ok(Final { size, mtime, used: Some(size), truncations: objects.truncations })
+        let known = self.0.columns.borrow();
+        let there = known.keys().filter(|(_, object)| object.file == objects.file);
+        let present = there.fold(0, |mask, (_, object)| mask | 1u32 << object.column);
+        let (used, truncations) = (Some(size), objects.truncations);
+        Ok(Final { size, mtime, used, truncations, present })
     }
     async fn columns(&self, objects: &ObjectsOf) -> Vec<Result<ObjectReply, Errno>> {
         if self.0.absent.get() {
@@ -192,14 +196,23 @@ impl Objects for Fake {
         let mut described = self.0.described.borrow_mut();
         let told = objects.iter().map(|(object, description)| {
             let known = described.entry((home, *object)).or_default();
-            let path = std::mem::take(&mut known.path);
+            let (path, present) = (std::mem::take(&mut known.path), known.present);
             *known = description.clone();
+            known.present |= present;
             if known.path.is_empty() {
                 known.path = path;
             }
             if known.path.is_empty() { Err(Errno::ENODATA) } else { Ok(()) }
         });
         (Some(self.0.verifier.get()), told.collect())
+    }
+    async fn description(
+        &self,
+        home: Home,
+        object: ObjectId,
+    ) -> Result<Option<Description>, Errno> {
+        self.check()?;
+        Ok(self.0.described.borrow().get(&(home, object)).cloned())
     }
     async fn space(&self, servers: &[NodeId]) -> Result<VolumeSpace, Errno> {
         let bytes = servers.len() as u64 * 100;

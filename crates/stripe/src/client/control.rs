@@ -38,6 +38,7 @@ impl Client {
             };
             totals.size = totals.size.max(map.file_bytes(column, reply.length));
             totals.used += reply.used;
+            totals.present |= 1u32 << column;
             totals.mtime = totals.mtime.max(reply.mtime);
             totals.uncut |= reply.truncations < file.truncations;
         }
