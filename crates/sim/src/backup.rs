@@ -20,6 +20,8 @@ const POLL: Duration = Duration::from_millis(20);
 const MADE: usize = 64;
 /// Servers have joined a new manager after this time: what is salvaged before that lacks their objects.
 const JOINING: Duration = Duration::from_secs(3);
+/// So long before it begins it is known that names are salvaged: longer than a tick of the run.
+const NEAR: Duration = Duration::from_millis(150);
 /// Pause after one that could not be made.
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -65,6 +67,10 @@ struct State {
     made: RefCell<Vec<FileId>>,
     /// The names are to be salvaged, when so many servers are there.
     salvages: Cell<Option<usize>>,
+    /// How often that was begun.
+    attempts: Cell<u32>,
+    /// One begins in a moment, or is under way.
+    is_near: Cell<bool>,
     salvaged: RefCell<Option<Vec<Back>>>,
     /// The machine that is to stop cleanly.
     stops: Cell<Option<NodeId>>,
@@ -100,12 +106,24 @@ impl Backups {
     /// The names are to be salvaged when so many servers are there.
     pub fn salvage(&self, servers: usize) {
         self.0.salvaged.take();
+        self.0.attempts.set(0);
+        self.0.is_near.set(false);
         self.0.salvages.set(Some(servers));
     }
 
     /// Whether they are still to be.
     pub fn is_salvaging(&self) -> bool {
         self.0.salvages.get().is_some()
+    }
+
+    /// How often that was begun, since it was to be.
+    pub fn attempts(&self) -> u32 {
+        self.0.attempts.get()
+    }
+
+    /// Whether one begins in a moment, or is under way.
+    pub fn is_near(&self) -> bool {
+        self.0.is_near.get()
     }
 
     /// What is back, when all is.
@@ -147,7 +165,12 @@ impl Backups {
             cx.sleep(POLL).await;
             if let Some(servers) = self.0.salvages.get() {
                 cx.sleep(JOINING).await;
-                match salvage(&cx, &names, &stripe, servers).await {
+                self.0.is_near.set(true);
+                cx.sleep(NEAR).await;
+                self.0.attempts.set(self.0.attempts.get() + 1);
+                let back = salvage(&cx, &names, &stripe, servers).await;
+                self.0.is_near.set(false);
+                match back {
                     Ok(back) => {
                         self.0.salvaged.replace(Some(back));
                         self.0.salvages.set(None);

@@ -410,6 +410,11 @@ impl DataCheck {
         }
     }
 
+    /// Files with writes that no sync has acknowledged: crashes may have taken those.
+    pub fn unsynced(&self) -> BTreeSet<FileId> {
+        self.volatile.iter().map(|id| self.writes[id.0 as usize].file).collect()
+    }
+
     /// A file that is gone needs no account, once no power cut can bring it back.
     pub fn forget(&mut self, file: FileId, now: Picos) {
         if self.keeps_all {

@@ -13,19 +13,19 @@
 
 use crate::backup::Backups;
 use crate::experiment::Experiment;
-use crate::machine::{Image, Machine};
-use crate::meta::StoresImage;
+use crate::machine::Image;
+use crate::media::{Standing, Stores};
 use crate::queue::Picos;
 use crate::random::{MILLION, Random};
 use crate::restoring::Restoring;
 use crate::run::Members;
 use crate::storage::Crash;
-use crate::volume::Volume;
+use crate::strikes::Strikes;
+use crate::trouble::TICK;
 use crate::workload::Workload;
 use crate::world::World;
 use files::cluster::Services;
-use node::decay::{Decay, Medium};
-use node::rings::{DiskFile, StoreId};
+use node::decay::Decay;
 use std::collections::BTreeMap;
 use stripe::Health;
 use wire::{NodeId, ObjectId};
@@ -45,6 +45,8 @@ const STRUCK_MS_MAX: u64 = 1_500;
 const STRUCK_SALVAGED_MS_MAX: u64 = 200;
 /// How long names may take to be salvaged, and machines to be stopped for that.
 const SALVAGE: Picos = Picos::seconds(60);
+/// A tick while names are salvaged.
+const STRIKING_TICK: Picos = Picos::micros(50);
 /// How long files may take to be made in a restored volume.
 const MAKING: Picos = Picos::seconds(60);
 
@@ -98,6 +100,8 @@ pub struct Decays {
     is_restored: bool,
     /// When the manager is struck then.
     struck: Option<Picos>,
+    /// What strikes while names are salvaged.
+    strikes: Strikes,
 }
 
 impl Decays {
@@ -143,6 +147,7 @@ impl Decays {
             restoring,
             is_restored: false,
             struck: None,
+            strikes: Strikes::default(),
         })
     }
 
@@ -154,6 +159,15 @@ impl Decays {
     /// Whether the cluster is being stopped, or was.
     pub fn has_begun(&self) -> bool {
         self.phase != Phase::Working
+    }
+
+    /// How long the next tick is after this one: a salvage is over in milliseconds, and is struck in the middle.
+    pub fn tick_span(&self) -> Picos {
+        let is_near = self.restoring.as_ref().is_some_and(Restoring::is_near);
+        match self.phase {
+            Phase::Salvaging { .. } if is_near && self.strikes.are_left() => STRIKING_TICK,
+            _ => TICK,
+        }
     }
 
     /// To be called in each tick of the work.
@@ -273,7 +287,7 @@ impl Decays {
             return Ok(());
         }
         if let Some(restoring) = self.restoring.as_mut().filter(|_| self.rounds == 1) {
-            restoring.stopped(&self.stopped, workload);
+            restoring.stopped(&mut self.stopped, workload);
         }
         self.trace_health(world);
         self.end_all(world, workload, Crash::Kill);
@@ -316,11 +330,23 @@ impl Decays {
     /// In the middle of what a manager does after a restore.
     fn strike_manager(&mut self, world: &mut World, workload: &mut Workload) {
         self.struck = None;
-        let manager = self.members.manager;
+        self.strike_node(self.members.manager, world, workload);
+    }
+
+    /// The manager, or as often a server, in the middle of a salvage.
+    fn strike_keeper(&mut self, world: &mut World, workload: &mut Workload) {
+        let node = match self.random.chance(MILLION / 2) {
+            true => self.members.manager,
+            false => *self.random.pick(&self.members.keepers()),
+        };
+        self.strike_node(node, world, workload);
+    }
+
+    fn strike_node(&mut self, node: NodeId, world: &mut World, workload: &mut Workload) {
         let crash = if self.random.chance(MILLION / 2) { Crash::Power } else { Crash::Kill };
-        world.crash(manager, crash);
+        world.crash(node, crash);
         workload.model_mut().data.server_died(|_| false);
-        world.start(manager);
+        world.start(node);
     }
 
     fn start_round(&mut self, world: &mut World, workload: &mut Workload) {
@@ -342,6 +368,7 @@ impl Decays {
         }
         if self.restoring.as_ref().is_some_and(Restoring::are_lost) {
             self.phase = Phase::Salvaging { until: now + SALVAGE };
+            self.strikes = Strikes::new(&mut self.random);
             return;
         }
         self.start_audit(world, workload);
@@ -359,6 +386,10 @@ impl Decays {
             return Ok(false);
         }
         if !restoring.is_salvaged(workload)? {
+            let attempt = restoring.attempts();
+            if self.strikes.is_due(world.now(), attempt, &mut self.random) {
+                self.strike_keeper(world, workload);
+            }
             return Ok(false);
         }
         let (now, random) = (world.now(), &mut self.random);
@@ -475,119 +506,4 @@ impl Decays {
 
 fn images_of(world: &World) -> Images {
     world.nodes().into_iter().map(|node| (node, world.machine(node).image())).collect()
-}
-
-/// A disk of a machine that stands still.
-struct Standing<'a> {
-    machine: &'a mut Machine,
-    disk: usize,
-    earlier: &'a Volume,
-}
-
-impl Standing<'_> {
-    fn volume(&mut self) -> &mut Volume {
-        self.machine.disks[self.disk].volume_mut()
-    }
-}
-
-fn bytes_of(volume: &Volume, file: DiskFile) -> Option<Vec<u8>> {
-    volume.get(file).map(|inode| inode.bytes.bytes())
-}
-
-impl Medium for Standing<'_> {
-    type File = DiskFile;
-
-    fn files(&self) -> Vec<DiskFile> {
-        self.machine.disks[self.disk].volume().names_from(DiskFile::Label).collect()
-    }
-
-    fn class(&self, file: &DiskFile) -> usize {
-        match file {
-            DiskFile::Label => 0,
-            DiskFile::Log(_) => 1,
-            DiskFile::Object(_) => 2,
-            DiskFile::Quarantined(_) => 3,
-            DiskFile::Index(_) => 4,
-        }
-    }
-
-    fn bytes(&self, file: &DiskFile) -> Vec<u8> {
-        bytes_of(self.machine.disks[self.disk].volume(), *file).unwrap_or_default()
-    }
-
-    fn earlier(&self, file: &DiskFile) -> Option<Vec<u8>> {
-        bytes_of(self.earlier, *file)
-    }
-
-    fn put(&mut self, file: &DiskFile, bytes: Vec<u8>) {
-        self.volume().put(*file, &bytes, 0);
-    }
-
-    fn remove(&mut self, file: &DiskFile) {
-        let volume = self.volume();
-        volume.remove(*file);
-        volume.sync_all(volume.changes());
-    }
-
-    fn restore(&mut self) {
-        *self.volume() = self.earlier.clone();
-    }
-}
-
-/// The stores of a machine that stands still.
-struct Stores {
-    now: StoresImage,
-    earlier: StoresImage,
-}
-
-/// A database, or one of its logs.
-type StoreFile = (StoreId, Option<u64>);
-
-fn files_of(image: &StoresImage) -> impl Iterator<Item = (StoreFile, Vec<u8>)> + '_ {
-    image.0.iter().flat_map(|(store, (database, logs))| {
-        let logs = logs.contents().map(|(log, bytes)| ((*store, Some(log)), bytes));
-        std::iter::once(((*store, None), database.clone())).chain(logs)
-    })
-}
-
-impl Medium for Stores {
-    type File = StoreFile;
-
-    fn files(&self) -> Vec<StoreFile> {
-        files_of(&self.now).map(|(file, _)| file).collect()
-    }
-
-    fn class(&self, (store, log): &StoreFile) -> usize {
-        // Names are what everything hangs on.
-        let class = usize::from(log.is_some());
-        if *store == StoreId::Names { class } else { 2 }
-    }
-
-    fn bytes(&self, file: &StoreFile) -> Vec<u8> {
-        files_of(&self.now).find(|(name, _)| name == file).map_or(Vec::new(), |(_, bytes)| bytes)
-    }
-
-    fn earlier(&self, file: &StoreFile) -> Option<Vec<u8>> {
-        files_of(&self.earlier).find(|(name, _)| name == file).map(|(_, bytes)| bytes)
-    }
-
-    fn put(&mut self, (store, log): &StoreFile, bytes: Vec<u8>) {
-        let (database, logs) = self.now.0.get_mut(store).expect("a store that is there");
-        match log {
-            Some(log) => logs.put(*log, bytes),
-            None => *database = bytes,
-        }
-    }
-
-    fn remove(&mut self, (store, log): &StoreFile) {
-        let (database, logs) = self.now.0.get_mut(store).expect("a store that is there");
-        match log {
-            Some(log) => logs.lose(*log),
-            None => database.clear(),
-        }
-    }
-
-    fn restore(&mut self) {
-        self.now = self.earlier.clone();
-    }
 }

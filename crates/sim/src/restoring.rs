@@ -51,6 +51,8 @@ pub struct Restoring {
     /// Servers, where names are salvaged.
     salvages: Option<usize>,
     described: Described,
+    /// Files that may have lost objects which never were on stable storage.
+    unsynced: BTreeSet<FileId>,
     /// Machines that are still to be stopped cleanly, and the one that is stopping; whether all were.
     to_stop: Vec<NodeId>,
     stopping: Option<NodeId>,
@@ -71,6 +73,7 @@ impl Restoring {
             numbers: BTreeSet::new(),
             salvages: None,
             described: Described::new(),
+            unsynced: BTreeSet::new(),
             to_stop: Vec::new(),
             stopping: None,
             is_clean: false,
@@ -134,14 +137,18 @@ impl Restoring {
     }
 
     /// The cluster has stopped, and everything was read: this is what it had.
-    pub fn stopped(&mut self, images: &Images, workload: &mut Workload) {
+    pub fn stopped(&mut self, images: &mut Images, workload: &mut Workload) {
         self.names = workload.model_mut().names.clone();
         self.numbers = self.names.files().collect();
         if self.salvages() {
+            // Operating systems outlive their processes for long enough: power cuts of later take nothing of before.
+            let volumes = images.values_mut().flat_map(|image| &mut image.disks);
+            volumes.for_each(|volume| volume.sync_all(volume.changes()));
             self.described = described(images);
+            self.unsynced = workload.model_mut().data.unsynced();
         }
         let live: BTreeSet<FileId> = self.names.live().collect();
-        for (node, image) in images {
+        for (node, image) in images.iter() {
             for (disk, volume) in image.disks.iter().enumerate() {
                 for file in volume.names_from(DiskFile::Label) {
                     let DiskFile::Object(object) = file else { continue };
@@ -190,10 +197,20 @@ impl Restoring {
         true
     }
 
+    /// How often it was begun to salvage them.
+    pub fn attempts(&self) -> u32 {
+        self.backups.attempts()
+    }
+
+    /// Whether it is begun in a moment, or under way.
+    pub fn is_near(&self) -> bool {
+        self.backups.is_near()
+    }
+
     /// Whether the names are salvaged; what is back is to be read. What is wrong with it, if anything.
     pub fn is_salvaged(&self, workload: &mut Workload) -> Result<bool, String> {
         let Some(back) = self.backups.salvaged() else { return Ok(false) };
-        let files = check(&back, &self.described, &self.names, self.is_clean)?;
+        let files = check(&back, &self.described, &self.unsynced, (&self.names, self.is_clean))?;
         workload.model_mut().salvaged = Some(files);
         Ok(true)
     }

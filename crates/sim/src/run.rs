@@ -211,7 +211,8 @@ impl Run {
             self.workload.finish();
         }
         self.workload.check_progress(now);
-        self.world.set_timer(now + TICK, TICK_TIMER);
+        let span = self.decays.as_ref().map_or(TICK, Decays::tick_span);
+        self.world.set_timer(now + span, TICK_TIMER);
     }
 
     fn outcome(self) -> Outcome {
