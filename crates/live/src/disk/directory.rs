@@ -333,8 +333,8 @@ impl Directory {
         })
     }
 
-    /// The same, without the storage of what is in these ranges. It is as of one moment, unless the file changes all the
-    /// time.
+    /// The same, without the storage of what is in these ranges. It is as of one moment, unless the file changes all
+    /// the time.
     pub(super) fn stat_without(
         &self,
         file: DiskFile,
