@@ -276,6 +276,11 @@ impl Files {
         unsaved.collect()
     }
 
+    /// Whether a power cut of the manager might take changes of names or attributes by this client.
+    pub fn has_unsynced_names(&self) -> bool {
+        self.changes.get() > self.synced.get()
+    }
+
     /// A frame of exactly `bytes` bytes. Waits a while when the pool is empty, having asked for commits; ENOMEM when
     /// that does not help.
     pub(crate) async fn frame(&self, bytes: usize) -> Result<FrameMut, Errno> {

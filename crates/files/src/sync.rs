@@ -238,7 +238,7 @@ impl Files {
             result = result.and(self.tell(&open));
             result = result.and(self.release(handle, None).await.map(drop));
         }
-        if self.changes.get() > self.synced.get() {
+        if self.has_unsynced_names() {
             result = result.and(self.sync_names().await);
         }
         let files = self.table.borrow().files();

@@ -19,6 +19,8 @@ use wire::{Errno, Time};
 
 /// How long nothing may get on before a stopping client gives up.
 const STANDSTILL_SPAN: Duration = Duration::from_secs(10);
+/// What is left of that for servers at least, whatever the kernel took to take the mount out of the file tree.
+const SERVERS_SPAN: Duration = Duration::from_secs(5);
 /// How long the manager may take to hear a good-bye.
 const GOODBYE_SPAN: Duration = Duration::from_secs(2);
 /// How long a server may take to put in place what it must not forget: more than all steps of that together.
@@ -42,6 +44,12 @@ impl Standstill {
         Standstill { files: files.clone(), held: files.report().held_bytes, since: clock::now() }
     }
 
+    /// At least `span` is left from now on.
+    fn leave(&mut self, span: Duration) {
+        let passed = (STANDSTILL_SPAN - span).as_nanos() as u64;
+        self.since = self.since.max(Time(clock::now().0.saturating_sub(passed)));
+    }
+
     /// How long nothing has been saved.
     fn span(&mut self) -> Duration {
         let held = self.files.report().held_bytes;
@@ -53,7 +61,8 @@ impl Standstill {
     }
 }
 
-/// Has the mount's kernel write back what it holds, and everything sent and made stable. An error names what was not.
+/// Has the mount's kernel write back what it holds, and everything sent and made stable. An error names what was not;
+/// it is none when only the manager was not told which files are closed, since nothing depends on that.
 pub(crate) fn write_back(running: &mut Running) -> Result<(), ServeError> {
     let Some(files) = running.services.files.clone() else { return Ok(()) };
     let mut standstill = Standstill::new(&files);
@@ -61,12 +70,18 @@ pub(crate) fn write_back(running: &mut Running) -> Result<(), ServeError> {
     let late = clock::now() + STANDSTILL_SPAN;
     let patience = || standstill.span() < STANDSTILL_SPAN && clock::now() < late;
     running.host.quiesce_while(patience)?;
-    let why = match drain(running, &files, &mut standstill)? {
-        Some(Ok(())) => return Ok(()),
-        Some(Err(errno)) => errno.to_string(),
-        None => "servers do not answer".to_string(),
-    };
-    Err(refused(&files.unsaved(), lost(&files), &why))
+    standstill.leave(SERVERS_SPAN);
+    let drained = drain(running, &files, &mut standstill)?;
+    let left = Left::of(&files);
+    match drained {
+        Some(Ok(())) => {}
+        Some(Err(errno)) => return Err(left.refused(&errno.to_string())),
+        None if left.is_nothing() => {
+            eprintln!("the manager was not told which files are closed, and settles them itself");
+        }
+        None => return Err(left.refused("servers do not answer")),
+    }
+    Ok(())
 }
 
 /// `None`: given up.
@@ -101,30 +116,50 @@ fn bytes_of(unsaved: &[Unsaved]) -> u64 {
     unsaved.iter().map(|one| one.bytes).sum()
 }
 
-/// Bytes that the client has given up since it started.
-fn lost(files: &Files) -> u64 {
-    files.report().lost_bytes
+/// What is not on stable storage at the end.
+struct Left {
+    unsaved: Vec<Unsaved>,
+    /// Bytes that the client has given up since it started.
+    lost: u64,
+    /// Changes of names that the manager may not have synchronised.
+    has_names: bool,
 }
 
-fn refused(unsaved: &[Unsaved], lost: u64, why: &str) -> ServeError {
-    let mut text = format!("not everything was written back: {why}");
-    let bytes = bytes_of(unsaved);
-    if lost > 0 {
-        text.push_str(&format!("; {lost} bytes were refused since the start and are lost"));
+impl Left {
+    fn of(files: &Files) -> Left {
+        let (unsaved, lost) = (files.unsaved(), files.report().lost_bytes);
+        Left { unsaved, lost, has_names: files.has_unsynced_names() }
     }
-    match unsaved.len() {
-        0 if lost > 0 => {}
-        0 => text.push_str("; all bytes are on stable storage, the manager settles open files"),
-        count => text.push_str(&format!("\nnot saved: {bytes} bytes of {count} files")),
+
+    fn is_nothing(&self) -> bool {
+        self.unsaved.is_empty() && self.lost == 0 && !self.has_names
     }
-    for Unsaved { file, path, bytes } in unsaved.iter().take(NAMED_MAX) {
-        let path = path.as_deref().unwrap_or("a file without a known name");
-        text.push_str(&format!("\n  {bytes} bytes of {path} (file {})", file.0));
+
+    fn refused(&self, why: &str) -> ServeError {
+        let mut text = format!("not everything was written back: {why}");
+        let (bytes, lost) = (bytes_of(&self.unsaved), self.lost);
+        if lost > 0 {
+            text.push_str(&format!("; {lost} bytes were refused since the start and are lost"));
+        }
+        match self.unsaved.len() {
+            0 if lost > 0 => {}
+            0 => text.push_str("; all bytes are on stable storage"),
+            count => text.push_str(&format!("\nnot saved: {bytes} bytes of {count} files")),
+        }
+        if self.has_names {
+            text.push_str(
+                "; names changed since the last sync may be lost if the manager loses power",
+            );
+        }
+        for Unsaved { file, path, bytes } in self.unsaved.iter().take(NAMED_MAX) {
+            let path = path.as_deref().unwrap_or("a file without a known name");
+            text.push_str(&format!("\n  {bytes} bytes of {path} (file {})", file.0));
+        }
+        if let Some(more) = self.unsaved.len().checked_sub(NAMED_MAX + 1) {
+            text.push_str(&format!("\n  and {} files more", more + 1));
+        }
+        ServeError::Refused(text)
     }
-    if let Some(more) = unsaved.len().checked_sub(NAMED_MAX + 1) {
-        text.push_str(&format!("\n  and {} files more", more + 1));
-    }
-    ServeError::Refused(text)
 }
 
 /// Gives the lease back; it ends by itself if the manager is gone.
@@ -156,17 +191,31 @@ mod tests {
     use super::*;
     use wire::FileId;
 
+    fn left(unsaved: Vec<Unsaved>) -> Left {
+        Left { unsaved, lost: 0, has_names: false }
+    }
+
     #[test]
     fn what_was_not_saved_is_named_and_the_list_is_bounded() {
         let unsaved: Vec<Unsaved> = (0..NAMED_MAX as u64 + 3)
             .map(|number| Unsaved { file: FileId(number), path: None, bytes: 10 })
             .collect();
-        let text = refused(&unsaved, 0, "why").to_string();
+        let text = left(unsaved.clone()).refused("why").to_string();
         assert!(text.contains("not saved: 230 bytes of 23 files"), "{text}");
         assert!(text.ends_with("and 3 files more"), "{text}");
         let named = Unsaved { path: Some("a/b".into()), ..unsaved[7].clone() };
-        assert!(refused(&[named], 0, "why").to_string().contains("10 bytes of a/b (file 7)"));
-        let stable = |lost| refused(&[], lost, "why").to_string().contains("on stable storage");
-        assert!(stable(0) && !stable(4096));
+        let text = left(vec![named]).refused("why").to_string();
+        assert!(text.contains("10 bytes of a/b (file 7)"), "{text}");
+    }
+
+    #[test]
+    fn it_is_no_error_that_only_the_manager_was_not_told_what_is_closed() {
+        assert!(left(Vec::new()).is_nothing());
+        let names = Left { has_names: true, ..left(Vec::new()) };
+        let text = names.refused("why").to_string();
+        assert!(!names.is_nothing() && text.contains("all bytes are on stable storage; names"));
+        let lost = Left { lost: 4096, ..left(Vec::new()) };
+        let text = lost.refused("why").to_string();
+        assert!(!lost.is_nothing() && text.contains("4096 bytes were refused"), "{text}");
     }
 }
