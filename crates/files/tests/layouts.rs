@@ -63,6 +63,9 @@ fn a_file_moves_while_it_is_read_and_written() {
     assert!(world.block_on(reader.get(FileId::ROOT, b"f")).expect("read") == content);
 }
 
+/// lseek(2)
+const SEEK_HOLE: u32 = 4;
+
 /// What `operation` of client 0 ends with, on a file that client 2 has open for writing too, whose layout is changed
 /// twice: once before, and once when the world has turned this often, while client 0 gets no processor.
 fn by_an_old_layout<T>(
@@ -153,6 +156,13 @@ fn what_is_written_after_columns_were_added_lies_in_them() {
         content.truncate(content.len() - 50);
         content.extend_from_slice(&data);
         assert!(world.block_on(two.get(FileId::ROOT, b"f")).expect("read") == content);
+        // Where columns end that it had before is no hole.
+        let open = world.block_on(two.open(file, READ_WRITE)).expect("open");
+        for from in [0, 17_335, MIB as u64 + 40_000] {
+            let hole = world.block_on(two.seek(open, from, SEEK_HOLE));
+            assert_eq!(hole, Ok(content.len() as u64), "round {round}, from {from}");
+        }
+        world.block_on(two.close(open)).expect("close");
     }
     let attr = world.block_on(two.lookup(FileId::ROOT, b"f")).expect("lookup");
     assert_eq!(attr.size, content.len() as u64);

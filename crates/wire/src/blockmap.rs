@@ -139,6 +139,43 @@ impl<'a> BlockMap<'a> {
         lengths.next().unwrap_or_else(|| self.layout.object_bytes(column, size))
     }
 
+    /// The byte of the file at a place of `column`, or else at the first place behind it that is one: with the place.
+    /// `None` when there is none.
+    pub fn byte_from(&self, column: u16, object_offset: u64) -> Option<(u64, u64)> {
+        let unit_bytes = u64::from(self.layout.unit_bytes);
+        let (object_unit, within) = (object_offset / unit_bytes, object_offset % unit_bytes);
+        let (place, unit) = match column < self.layout.formula_width() {
+            true => self.formula_unit_from(column, object_unit)?,
+            false => self.fragment_unit_from(column, object_unit)?,
+        };
+        let within = if place == object_unit { within } else { 0 };
+        let byte = |unit: u64| unit.checked_mul(unit_bytes)?.checked_add(within);
+        Some((byte(place)?, byte(unit)?))
+    }
+
+    /// The first unit that the formula has in a column from a place on.
+    fn formula_unit_from(&self, column: u16, object_unit: u64) -> Option<(u64, u64)> {
+        let width = u64::from(self.layout.formula_width());
+        let mut unit = object_unit.checked_mul(width)?.checked_add(column.into())?;
+        for fragment in self.fragments {
+            if unit >= fragment.unit && unit < fragment.end() {
+                let rows = (fragment.end() - unit).div_ceil(width);
+                unit = rows.checked_mul(width)?.checked_add(unit)?;
+            }
+        }
+        Some((unit / width, unit))
+    }
+
+    /// The first unit that fragments have in a column from a place on.
+    fn fragment_unit_from(&self, column: u16, object_unit: u64) -> Option<(u64, u64)> {
+        let own = self.fragments.iter().filter(|fragment| fragment.has_column(column));
+        let mut places = own.filter_map(|fragment| {
+            let place = object_unit.max(fragment.object_unit);
+            Some((place, fragment.unit_at(column, place)?))
+        });
+        places.next()
+    }
+
     /// The least size of a file whose `column` holds `object_bytes` bytes.
     pub fn file_bytes(&self, column: u16, object_bytes: u64) -> u64 {
         if column < self.layout.formula_width() || object_bytes == 0 {
@@ -203,6 +240,17 @@ mod tests {
                 let place = (extent.column, extent.object_offset);
                 prop_assert_eq!(places.insert(place, unit), None);
                 prop_assert_eq!(map.file_bytes(extent.column, extent.object_offset + 1), unit * UNIT + 6);
+                let found = map.byte_from(extent.column, extent.object_offset);
+                prop_assert_eq!(found, Some((extent.object_offset, unit * UNIT + 5)));
+            }
+            // From any place on the next one that is one, in a file of 100 units.
+            for (column, object_unit) in (0..layout.width()).flat_map(|c| (0..120).map(move |o| (c, o))) {
+                let mut behind = places.range((column, object_unit * UNIT)..(column + 1, 0));
+                let next = behind.next().map(|((_, place), unit)| (place - 5, unit * UNIT));
+                let found = map.byte_from(column, object_unit * UNIT);
+                prop_assert!(next.is_none() || found == next, "{column} {object_unit}: {found:?} {next:?}");
+                let is_inside = found.is_some_and(|(_, byte)| byte < 100 * UNIT);
+                prop_assert!(next.is_some() || !is_inside, "{column} {object_unit}: {found:?}");
             }
         }
 

@@ -47,15 +47,32 @@ impl Client {
         let map = BlockMap::new(&file.layout, &fragments);
         let searches = (0..file.layout.width()).map(|column| {
             let from = map.object_bytes(column, offset);
-            async move { (column, self.seek_column(file, column, from, what).await) }
+            self.seek_mapped(file, &map, column, from, what)
         });
-        let mut nearest = u64::MAX;
-        for (column, found) in node::all(searches).await {
-            if let Some(at) = found? {
-                nearest = nearest.min(map.file_bytes(column, at + 1).saturating_sub(1));
+        let found: Vec<Option<u64>> =
+            node::all(searches).await.into_iter().collect::<Result<_, _>>()?;
+        Ok(found.into_iter().flatten().min())
+    }
+
+    /// Where in the file what is sought is next in a column. Places that the map gives to no byte of the file, as
+    /// behind the last one that a column got before others were added, are passed over: they are no holes of it.
+    async fn seek_mapped(
+        &self,
+        file: &FileRef,
+        map: &BlockMap<'_>,
+        column: u16,
+        mut from: u64,
+        what: Seek,
+    ) -> Result<Option<u64>, Errno> {
+        while let Some((place, _)) = map.byte_from(column, from) {
+            let Some(at) = self.seek_column(file, column, place, what).await? else { break };
+            match map.byte_from(column, at) {
+                Some((place, byte)) if place == at => return Ok(Some(byte)),
+                Some((place, _)) => from = place,
+                None => break,
             }
         }
-        Ok((nearest < u64::MAX - 1).then_some(nearest))
+        Ok(None)
     }
 
     pub(super) async fn seek_column(
