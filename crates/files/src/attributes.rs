@@ -88,24 +88,17 @@ impl Files {
         result
     }
 
-    /// Makes the file at least `size` bytes long.
+    /// Makes the file at least `size` bytes long. The objects do that: what is known here of its length may be older
+    /// than what another mount has written, and a truncation would cut that off.
     pub(crate) async fn extend(&self, file: &Rc<File>, size: u64) -> Result<(), Errno> {
         self.begin_session(file).await?;
         self.hold_writes(file).await;
-        let result = self.grow(file, size).await;
+        let result = self.persist(file, async |it| self.stripe.grow(&it, size).await).await;
+        if result.is_ok() {
+            self.with_written(file, |state| state.note_write(0, size, self.cx.wall()));
+        }
         self.resume_writes(file);
         result
-    }
-
-    /// As [`extend`](Files::extend); the caller holds writes back.
-    async fn grow(&self, file: &Rc<File>, size: u64) -> Result<(), Errno> {
-        // Another process or client may have made it longer than that meanwhile, which must not be cut off.
-        self.refresh(file).await?;
-        if size <= file.state.borrow().size() {
-            return Ok(());
-        }
-        let changes = SetAttr { size: Some(size), ..SetAttr::default() };
-        self.change(&Who::ROOT, file, changes, true).await
     }
 
     /// Takes set-id bits away from a file that is known to have some, before what is written counts.

@@ -5,6 +5,7 @@ use files::conformance::client::{READ_WRITE, pattern};
 use files::conformance::{all, all_of_two, random, shared};
 use std::cell::Cell;
 use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 use wire::FileId;
 
@@ -148,6 +149,39 @@ fn a_file_that_another_client_made_longer_is_not_cut_by_extending_it() {
     assert_eq!(world.block_on(client.allocate(open, 0, MIB as u64, 0)), Ok(()));
     assert_eq!(world.block_on(client.stat(file)).expect("stat").size, content.len() as u64);
     assert!(world.block_on(other.get(FileId::ROOT, b"f")) == Ok(content));
+}
+
+/// Neither asks the other: what the one writes and syncs while the other makes the file longer is not cut off.
+#[test]
+fn what_another_client_writes_while_a_file_is_extended_is_not_cut() {
+    for turns in 0..20 {
+        let mut world = World::new(3, 2);
+        let (client, other) = (world.client(0), world.client(1));
+        let file = world.block_on(client.put(FileId::ROOT, b"f", &[1; 1000])).expect("put");
+        let open = world.block_on(client.open(file, READ_WRITE)).expect("open");
+        let others = world.block_on(other.open(file, READ_WRITE)).expect("open");
+        let content = pattern(5, 0, 4096);
+        world.block_on(other.write(others, 2 * MIB as u64, &content)).expect("write");
+        let both = node::all([true, false].map(|extends| {
+            let (client, other) = (&client, &other);
+            async move {
+                if extends {
+                    return client.allocate(open, 0, MIB as u64, 0).await;
+                }
+                let mut left = turns;
+                std::future::poll_fn(|_| {
+                    left -= 1;
+                    if left >= 0 { Poll::Pending } else { Poll::Ready(()) }
+                })
+                .await;
+                other.fsync(others).await
+            }
+        }));
+        assert_eq!(world.block_on(both), [Ok(()), Ok(())], "{turns}");
+        world.block_on(other.close(others)).expect("close");
+        let bytes = world.block_on(client.get(FileId::ROOT, b"f")).expect("get");
+        assert!(bytes.ends_with(&content), "{turns}: {} bytes", bytes.len());
+    }
 }
 
 /// The last block of the range was not whole any more when its turn came, and stayed as it was.

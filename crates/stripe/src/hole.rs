@@ -1,4 +1,4 @@
-//! Holes: PUNCH makes them, SEEK finds them.
+//! Holes: PUNCH makes them, GROW makes one at the end, SEEK finds them.
 //!
 //! A block whose recorded checksum is that of zeros is a hole; nothing is inferred from what the disk has or lacks. A
 //! PUNCH is durable in the log first, then the checksums in memory say so, then the file gives the room back. Where a
@@ -95,12 +95,7 @@ impl Inner {
         }
         let object = self.object(ask).await?;
         let _gates = self.hold(&object).await?;
-        self.check_write(&object, ask)?;
-        if is_uncut(&object, ask) {
-            return Err(Errno::EAGAIN);
-        }
-        // What was written before comes before it in the order of writes: it is stable with it.
-        self.commit_all(&object).await?;
+        self.settle(&object, ask).await?;
         let end = (first + count).min(object.state.borrow().blocks());
         let run = Run { first, count: end.saturating_sub(first) as u32 };
         object.state.borrow_mut().note_writer(request.client);
@@ -111,6 +106,44 @@ impl Inner {
         self.recent.borrow_mut().note(object.spot(), ask.offset..(first + count) * BLOCK);
         self.punch_file(&object).await?;
         Ok(ObjectReply { order, stable: true, ..self.describe(&object) })
+    }
+
+    /// GROW. Another client may write behind the end that the caller knows, so a TRUNCATE would not do.
+    pub async fn grow(
+        self: &Rc<Self>,
+        request: &Request,
+        ask: &ObjectRequest,
+    ) -> Result<ObjectReply, Errno> {
+        if ask.offset > OBJECT_BYTES_MAX {
+            return Err(Errno::EFBIG);
+        }
+        let object = self.object(ask).await?;
+        let _gates = self.hold(&object).await?;
+        self.settle(&object, ask).await?;
+        let before = self.punched_head(&object, ask);
+        if ask.offset > before.length || !object.state.borrow().exists {
+            object.state.borrow_mut().note_writer(request.client);
+            self.cut_file(&object).await?;
+            let head = Head { length: before.length.max(ask.offset), ..before };
+            self.put_record(&object, Record::bare(Kind::Commit, object.id, head)).await?;
+            self.note_change(&object, head);
+        }
+        let order = self.next_order();
+        Ok(ObjectReply { order, stable: true, ..self.describe(&object) })
+    }
+
+    /// What was written before comes before a change in the order of writes: it is stable with it. The caller holds
+    /// both gates.
+    async fn settle(
+        self: &Rc<Self>,
+        object: &Rc<Object>,
+        ask: &ObjectRequest,
+    ) -> Result<(), Errno> {
+        self.check_write(object, ask)?;
+        if is_uncut(object, ask) {
+            return Err(Errno::EAGAIN);
+        }
+        self.commit_all(object).await
     }
 
     fn punched_head(&self, object: &Object, ask: &ObjectRequest) -> Head {

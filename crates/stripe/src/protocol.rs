@@ -82,6 +82,10 @@ pub mod op {
     /// Pure. As [`ATTRIBUTES`]; the reply's trailer is a [`Told`](crate::Told).
     pub const DESCRIPTION: u16 = 24;
 
+    /// The object is at least `offset` long, with zeros behind its present end; never shorter than it is. EAGAIN as of
+    /// [`WRITE`]. Stable when the reply comes, with everything written before.
+    pub const GROW: u16 = 25;
+
     /// Whether the operation may be executed twice, so that no reply is kept for it.
     pub fn is_pure(op: u16) -> bool {
         matches!(op, READ | ATTRIBUTES | SPACE | LIST | WITNESS | SEEK | DESCRIBE | DESCRIPTION)

@@ -35,6 +35,11 @@ enum Op {
     Punch {
         blocks: Range<usize>,
     },
+    /// The file is at least so long, whether power goes meanwhile or not: (server, turns).
+    Grow {
+        size: usize,
+        crash: Option<(usize, usize)>,
+    },
     /// Where the next data and the next hole are.
     Seek {
         offset: usize,
@@ -106,6 +111,8 @@ fn op() -> impl Strategy<Value = Op> {
         4 => (offset.clone(), bytes.clone())
             .prop_map(|(offset, bytes)| Op::Read { offset, bytes }),
         3 => blocks.clone().prop_map(|blocks| Op::Punch { blocks }),
+        2 => (1..SIZE_MAX, proptest::option::of((0usize..2, 0usize..40)))
+            .prop_map(|(size, crash)| Op::Grow { size, crash }),
         2 => (0..SIZE_MAX).prop_map(|offset| Op::Seek { offset }),
         2 => (0usize..2, 0usize..40, blocks)
             .prop_map(|(server, turns, blocks)| Op::CrashInPunch { server, turns, blocks }),
@@ -170,6 +177,14 @@ impl Model {
     fn punch(&mut self, range: Range<usize>) {
         self.bytes[range.clone()].iter_mut().for_each(|values| values.insert(0, 0));
         self.keep(range);
+    }
+
+    /// What was written before to the server of the last byte is stable with it.
+    fn grow(&mut self, size: usize) {
+        self.size = self.size.max(size as u64);
+        self.sizes = self.sizes.iter().map(|before| (*before).max(size as u64)).collect();
+        self.sizes.insert(self.size);
+        self.keep(size - 1..size);
     }
 
     /// The first block from `offset` on that has another byte than 0, or has none.
@@ -297,6 +312,18 @@ impl Run {
                 self.world.until(|| punch.borrow().is_some());
                 prop_assert_eq!(punch.borrow_mut().take(), Some(Ok::<(), Errno>(())));
                 self.model.punch(range);
+            }
+            Op::Grow { size, crash } => {
+                self.look()?;
+                let (client, file) = (self.world.client.clone(), self.file);
+                let grow = self.world.start(async move { client.grow(&file, size as u64).await });
+                if let Some((server, turns)) = crash {
+                    self.world.turns(turns);
+                    self.crash(server, true);
+                }
+                self.world.until(|| grow.borrow().is_some());
+                prop_assert_eq!(grow.borrow_mut().take(), Some(Ok::<(), Errno>(())));
+                self.model.grow(size);
             }
             Op::Seek { offset } => {
                 self.look()?;

@@ -35,6 +35,21 @@ impl Client {
         replies.await.into_iter().try_for_each(|(_, reply)| reply.map(drop))
     }
 
+    /// The file is at least `size` > 0 bytes long, on stable storage, and not made shorter where another client has
+    /// written behind that. Only the object of the last byte is asked: the others are holes behind their ends.
+    pub async fn grow(&self, file: &FileRef, size: u64) -> Result<(), Errno> {
+        let fragments = self.fragments(file)?;
+        let map = BlockMap::new(&file.layout, &fragments);
+        let has_last =
+            |column: &u16| map.object_bytes(*column, size) > map.object_bytes(*column, size - 1);
+        let column = (0..file.layout.width()).filter(has_last);
+        let mtime = self.cx().wall();
+        let replies = self.ask_columns(file, column, op::GROW, |column, ask| {
+            (ask.offset, ask.mtime) = (map.object_bytes(column, size), mtime);
+        });
+        replies.await.into_iter().try_for_each(|(_, reply)| reply.map(drop))
+    }
+
     /// The next place at or behind `offset` of what is sought, to a block, as far as the servers know; behind the last
     /// object everything is a hole. `None` where no data follows.
     pub async fn seek(
