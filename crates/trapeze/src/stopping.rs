@@ -107,7 +107,7 @@ async fn tell(cx: Cx, files: Files) {
         let bytes = bytes_of(&unsaved);
         if bytes > 0 {
             let count = unsaved.len();
-            eprintln!("writing back: {} of {count} files left; Ctrl-C ends at once", Size(bytes));
+            eprintln!("writing back {count} files: {}B left; Ctrl-C ends at once", Size(bytes));
         }
     }
 }
