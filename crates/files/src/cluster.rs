@@ -231,8 +231,10 @@ pub async fn settle(
         let _ = cx.with_deadline(PLACING_SPAN, io.place_descriptions()).await;
         // The positions after the checkpoint are noted, too.
         let _ = io.note().await;
-        let told = told_disks(&io);
-        let _ = cx.with_deadline(TELLING_SPAN, member.tell_disks(&told)).await;
+        if io.is_ready() {
+            let told = told_disks(&io);
+            let _ = cx.with_deadline(TELLING_SPAN, member.tell_disks(&told)).await;
+        }
     }
 }
 
@@ -242,17 +244,17 @@ const CONFIRM_PAUSE: Duration = Duration::from_millis(200);
 /// An I/O server serves the disks that the manager knows as its own, and tells with its lease how far they are.
 async fn confirm_disks(cx: Cx, io: Server, member: members::Client) {
     let _ = io.ready().await;
-    let mut last = Vec::new();
+    let mut last = None;
     loop {
         let changed = member.changed();
         let told = told_disks(&io);
         let is_member = matches!(member.standing(), Standing::Member(_));
-        if is_member && told != last {
+        if is_member && last.as_ref() != Some(&told) {
             match member.tell_disks(&told).await {
                 Ok(verdict) => {
                     let verdict = planted(&cx, verdict);
                     told.iter().for_each(|told| io.confirm(told.disk, judged(verdict, told)));
-                    last = told;
+                    last = Some(told);
                 }
                 Err(_) => {
                     cx.sleep(CONFIRM_PAUSE).await;
@@ -321,7 +323,8 @@ async fn follow(members: members::Service, manager: names::Handle, objects: stri
         objects.set_gone(gone);
         let servers: Vec<IoServer> = {
             let registry = members.registry();
-            let all = registry.members().filter(|m| m.alive && m.roles.contains(Roles::IO));
+            let takes = |m: &&Member| m.alive && m.roles.contains(Roles::IO) && m.disks != 0;
+            let all = registry.members().filter(takes);
             all.map(|m| IoServer { id: m.id, disks: m.disks, retired: false }).collect()
         };
         if !servers.is_empty() {

@@ -207,13 +207,16 @@ impl Client {
         self.0.cx.with_deadline(PARTING_SPAN, asked).await.map_err(late)?.map(drop)
     }
 
-    /// Tells the disks of this node; which of them the manager knows better, and are not to be served.
+    /// Tells the disks that this node can serve, so that the others get nothing new; which of them the manager knows
+    /// better, and are not to be served.
     pub async fn tell_disks(&self, disks: &[ToldDisk]) -> Result<Verdict, Errno> {
         let Shared { cx, manager, .. } = &*self.0;
-        let data = ToldDisk::encode_all(disks);
-        let frame = cx.frames().copy_of(&data).ok_or(Errno::ENOMEM)?;
+        let data = match &ToldDisk::encode_all(disks)[..] {
+            [] => cx.pieces(),
+            bytes => cx.piece(cx.frames().copy_of(bytes).ok_or(Errno::ENOMEM)?),
+        };
         let body = self.life().encode();
-        let reply = ask(cx, *manager, DISKS, &body, cx.piece(frame), cx.pieces()).await?;
+        let reply = ask(cx, *manager, DISKS, &body, data, cx.pieces()).await?;
         Verdict::decode(&reply.body).map_err(|Short| Errno::EPROTO)
     }
 

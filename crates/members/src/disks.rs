@@ -71,6 +71,12 @@ pub struct Verdict {
 }
 
 impl Verdict {
+    /// Which of the disks that were told are served, one bit each.
+    pub fn serving(self, disks: &[ToldDisk]) -> u32 {
+        let told = disks.iter().filter_map(|told| 1u32.checked_shl(told.disk.into()));
+        told.fold(0, |all, bit| all | bit) & !(self.foreign | self.older)
+    }
+
     /// The body.
     pub fn encode(&self) -> [u8; BODY_BYTES] {
         let mut body = [0; BODY_BYTES];

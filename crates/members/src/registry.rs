@@ -231,13 +231,16 @@ impl Registry {
             None => self.new_id(join)?,
         };
         let gone_disks = self.member(id).map_or(0, |old| old.gone_disks);
+        // What this incarnation does not serve, another join of it does not bring back.
+        let again = self.member(id).filter(|old| old.incarnation == *incarnation);
+        let disks = identity.disks & again.map_or(u32::MAX, |old| old.disks);
         let member = Member {
             id,
             roles: identity.roles,
             alive: true,
             gone: false,
             incarnation: *incarnation,
-            disks: identity.disks,
+            disks,
             gone_disks,
             name: identity.name.clone(),
             addresses: identity.addresses.clone(),
@@ -273,17 +276,24 @@ impl Registry {
         Ok((self.renew(now, life.id), append))
     }
 
-    /// A member tells its disks. What is new of them is known when the record is appended.
+    /// A member tells the disks that it can serve. The others, and those that are not its own, take no objects until
+    /// its next incarnation. What is new of them is known when the record is appended.
     pub fn handle_disks(
         &mut self,
+        now: Time,
         life: Life,
         disks: &[ToldDisk],
     ) -> Result<(Verdict, Option<Append>), Errno> {
-        self.living(life).ok_or(Errno::ESTALE)?;
+        let member = self.living(life).ok_or(Errno::ESTALE)?.clone();
         self.store.admit()?;
         let mut batch = Batch::new();
         let (verdict, is_new) = self.disks.note(&mut batch, life.id, life.incarnation, disks);
-        Ok((verdict, is_new.then(|| self.store.apply(batch))))
+        let serving = member.disks & verdict.serving(disks);
+        if serving == member.disks {
+            return Ok((verdict, is_new.then(|| self.store.apply(batch))));
+        }
+        let (lends, member) = (self.lenders.lends(life.id), Member { disks: serving, ..member });
+        Ok((verdict, Some(self.write_with(batch, now, member, lends))))
     }
 
     /// A member leaves. Leaving twice is no error.
@@ -407,7 +417,11 @@ impl Registry {
     /// Writes `member` down in place of what was known of it.
     fn write_member(&mut self, now: Time, member: Member, lends: Lends) -> Result<Append, Errno> {
         self.store.admit()?;
-        let mut batch = Batch::new();
+        Ok(self.write_with(Batch::new(), now, member, lends))
+    }
+
+    /// As [`write_member`](Registry::write_member), with what `batch` has; the store admits it.
+    fn write_with(&mut self, mut batch: Batch, now: Time, member: Member, lends: Lends) -> Append {
         batch.put(&member_key(member.id), &member.to_bytes());
         let old = self.members.get(&member.id).map(|entry| &entry.member);
         let lenders = self.lenders.note(&mut batch, old, Some((&member, lends)));
@@ -421,7 +435,7 @@ impl Registry {
         let old = self.members.insert(id, entry).map(|entry| entry.member);
         let replaced = old.filter(|old| old.alive && old.incarnation != incarnation);
         self.ended.extend(replaced.map(|old| (append.sequence, Member { alive: false, ..old })));
-        Ok(append)
+        append
     }
 
     /// Takes the members' leases: clients are forgotten, servers are down.

@@ -251,7 +251,8 @@ impl Service {
 
     async fn disks(&self, life: Life, disks: &[ToldDisk]) -> Result<Verdict, Errno> {
         let _turn = self.0.turn.acquire(1).await;
-        let (verdict, append) = self.0.registry.borrow_mut().handle_disks(life, disks)?;
+        let now = self.0.cx.now();
+        let (verdict, append) = self.0.registry.borrow_mut().handle_disks(now, life, disks)?;
         self.appended(append).await?;
         Ok(verdict)
     }

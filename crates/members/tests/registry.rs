@@ -4,7 +4,7 @@ use members::limits::{AHEAD_OF_CLOCK_MAX, AHEAD_OF_LAST_MAX};
 use members::protocol::{Join, LendersPage, Page};
 use members::{
     DECLARED_GONE, Forget, Identity, Lenders, Lends, Life, Member, Registry, Roles, STORE_KIND,
-    STORE_VERSION,
+    STORE_VERSION, ToldDisk,
 };
 use std::time::Duration;
 use store::{Append, Config, MemoryBackend, MemoryLogs, Store};
@@ -70,6 +70,14 @@ impl World {
         let (lease, append) = self.registry.handle_renew(self.now, life)?;
         self.append(append);
         Ok(lease.view)
+    }
+
+    /// Which disks take objects then.
+    fn tell_disks(&mut self, id: u16, incarnation: u64, disks: &[ToldDisk]) -> u32 {
+        let life = Life { id: NodeId(id), incarnation };
+        let (_, append) = self.registry.handle_disks(self.now, life, disks).unwrap();
+        self.append(append);
+        self.registry.member(NodeId(id)).unwrap().disks
     }
 
     fn ended(&mut self) -> Vec<(u16, u64)> {
@@ -485,6 +493,29 @@ fn a_server_that_is_gone_for_good_gives_its_name_back_and_never_its_id() {
     world.sync();
     world.cut_power();
     assert!(world.registry.member(NodeId(beta)).unwrap().gone, "on stable storage");
+}
+
+/// Nothing new goes there: each write would wait for a disk that does not come back before the server's next start.
+#[test]
+fn a_disk_that_does_not_serve_takes_no_objects_until_the_servers_next_incarnation() {
+    let mut world = World::new();
+    let with = |incarnation| {
+        let mut join = request("beta", Roles::IO, incarnation, Some(2));
+        join.identity.disks = 0b111;
+        join
+    };
+    let disk = |disk: u16, found| ToldDisk { disk, id: 9, found: [found, 0], now: [5, 0] };
+    world.join_as(&with(1)).unwrap();
+    assert_eq!(world.tell_disks(2, 1, &[disk(0, 0), disk(1, 0), disk(2, 0)]), 0b111);
+    world.join_as(&with(2)).unwrap();
+    assert_eq!(world.tell_disks(2, 2, &[disk(0, 5), disk(1, 3)]), 0b001, "older, and untold");
+    world.restart();
+    assert_eq!(world.registry.member(NodeId(2)).unwrap().disks, 0b001);
+    world.join_as(&with(2)).unwrap();
+    assert_eq!(world.registry.member(NodeId(2)).unwrap().disks, 0b001, "the same incarnation");
+    assert_eq!(world.tell_disks(2, 2, &[]), 0);
+    world.join_as(&with(3)).unwrap();
+    assert_eq!(world.tell_disks(2, 3, &[disk(0, 5), disk(1, 5), disk(2, 5)]), 0b111);
 }
 
 #[test]

@@ -15,7 +15,7 @@ pub fn show(report: &Report, as_json: bool) {
 
 fn counts(report: &Report) -> (usize, usize, u64) {
     let named = report.made.iter().filter(|(_, file)| file.named).count();
-    let bytes = report.made.iter().map(|(_, file)| file.size).sum();
+    let bytes = report.made.values().map(|file| file.size).sum();
     (named, report.made.len() - named, bytes)
 }
 
