@@ -303,10 +303,10 @@ impl Worker {
         // A power cut took the file or the directory, which no sync had covered.
         if self.open.as_ref().is_some_and(|open| lost(open.opened)) {
             self.closing = true;
+        } else if lost(Picos::ZERO) && self.forget_shared(&asked) {
+            // Looked up again, and made if need be. It is not in the home, of which this tells nothing.
         } else if self.open.is_none() && lost(self.home_since) {
             self.home = None;
-        } else if lost(Picos::ZERO) && self.forget_shared(&asked) {
-            // To be looked up again, and made if need be.
         } else if tells_loss && model.names.was_cut_since(Picos::ZERO) {
             // A power cut took a change that no sync had covered; told once.
         } else if matches!(errno, Errno::ENOSPC | Errno::EIO)
@@ -492,6 +492,8 @@ impl Worker {
     ) -> Result<(), String> {
         if let Some(index) = (0..self.shared.len()).find(|index| shared_name(*index) == *name) {
             self.shared[index] = Some(file);
+            // Found again in the last phase: read with the others.
+            self.last.left.iter_mut().for_each(|left| left.push(file));
             model.names.learn(FileId::ROOT, name, Value::File(file));
             return Ok(());
         }
@@ -593,5 +595,62 @@ impl Worker {
                 Err(text)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use endpoint::HeapRegion;
+
+    /// A worker in the last phase that has just asked for what it read last, a shared file. A power cut came later
+    /// than its home was made, so either may be what is gone.
+    fn opens_a_shared_file_after_a_power_cut(number: usize) -> (Worker, Model) {
+        let shape = Shape { shared_files: 2, ..Shape::default() };
+        let mut worker = Worker::new(1, number, NodeId(5), &shape);
+        let mut model = Model::default();
+        worker.at_home(FileId(3), Picos::seconds(1));
+        worker.shared = vec![Some(FileId(5)), Some(FileId(6))];
+        model.names.note_power_cut(Picos::seconds(2));
+        worker.finish();
+        worker.last.left = Some(Vec::new());
+        worker.asked = Some((Picos::seconds(60), Asked::Open { file: FileId(6) }));
+        let pause = worker.done(Err(Errno::ESTALE), &mut model, Picos::seconds(60));
+        assert_eq!((pause, &model.violations), (LINGER, &Vec::new()));
+        (worker, model)
+    }
+
+    fn ask(worker: &mut Worker, model: &mut Model) -> FileOp {
+        let frames = Frames::new(HeapRegion::new(1));
+        worker.next(model, &frames, Picos::seconds(90)).expect("there is something to ask")
+    }
+
+    #[test]
+    fn a_shared_file_that_a_power_cut_took_is_made_again_in_the_last_phase() {
+        let (mut worker, mut model) = opens_a_shared_file_after_a_power_cut(0);
+        assert!(!worker.is_finished(), "the others wait for the file");
+        let op = ask(&mut worker, &mut model);
+        assert!(matches!(&op, FileOp::Create { name, .. } if *name == shared_name(1)), "{op:?}");
+    }
+
+    #[test]
+    fn a_shared_file_that_is_found_again_in_the_last_phase_is_read() {
+        let (mut worker, mut model) = opens_a_shared_file_after_a_power_cut(1);
+        let op = ask(&mut worker, &mut model);
+        assert!(matches!(&op, FileOp::Lookup { name, .. } if *name == shared_name(1)), "{op:?}");
+        let attr = wire::Attr { file: FileId(7), ..wire::Attr::default() };
+        worker.done(Ok(FileReply::Entry(attr)), &mut model, Picos::seconds(90));
+        assert!(!worker.is_finished(), "the file is not read yet");
+        let op = ask(&mut worker, &mut model);
+        assert!(matches!(op, FileOp::Open { file: FileId(7), .. }), "{op:?}");
+    }
+
+    #[test]
+    fn a_home_that_a_power_cut_took_is_looked_for_when_a_file_in_it_is_gone() {
+        let (mut worker, mut model) = opens_a_shared_file_after_a_power_cut(1);
+        worker.shared[1] = Some(FileId(7));
+        worker.asked = Some((Picos::seconds(90), Asked::Open { file: FileId(8) }));
+        worker.done(Err(Errno::ESTALE), &mut model, Picos::seconds(90));
+        assert_eq!((worker.home, &model.violations), (None, &Vec::new()));
     }
 }

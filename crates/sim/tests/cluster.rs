@@ -184,6 +184,13 @@ fn seed_3871648841_with_full_disks_misses_no_log() {
     passes_in(3_871_648_841, FULL_DISKS);
 }
 
+/// A worker took a shared file that a power cut had taken for its home, and ended without making it again. The others
+/// looked for it for ever.
+#[test]
+fn seed_3381771620_with_full_disks_has_an_end() {
+    passes_in(3_381_771_620, FULL_DISKS);
+}
+
 /// The checker forgot that what tells the servers how far the store is does not run while the manager is paused.
 #[test]
 fn seed_295361006_with_decaying_disks_may_lose_what_came_before_a_pause() {
