@@ -10,6 +10,7 @@ use crate::lookup::Entry;
 use crate::permissions::{WRITE, Who, without_set_id};
 use crate::record::Inode;
 use crate::transaction::{Effect, Transaction};
+use wire::layout::column_mask;
 use wire::{Errno, FileId, FileKind, SetAttr, SetTime, Wall};
 
 const NANOS_PER_SECOND: u32 = 1_000_000_000;
@@ -95,7 +96,7 @@ impl Transaction<'_> {
             Err(Errno::ESTALE) => Ok(()),
             inode => {
                 let width = inode?.regular().map_or(0, |regular| regular.layout.width());
-                self.note_present(file, (0..width).fold(0, |mask, column| mask | 1u32 << column))
+                self.note_present(file, column_mask(0..width))
             }
         }
     }

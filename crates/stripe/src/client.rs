@@ -23,7 +23,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
-use wire::layout::WIDTH_MAX;
+use wire::layout::{WIDTH_MAX, column_mask};
 use wire::{
     BlockMap, Channel, Errno, FileId, Fragment, Home, Layout, NodeId, ObjectId, Placement, Time,
     VolumeId, Wall,
@@ -86,7 +86,7 @@ impl Verifiers {
 
     /// The columns that are known, a bit for each.
     pub fn mask(&self) -> u32 {
-        self.columns().fold(0, |mask, column| mask | 1u32 << column)
+        column_mask(self.columns())
     }
 
     /// The columns that are known, ascending.

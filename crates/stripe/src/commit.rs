@@ -339,11 +339,7 @@ fn blocks(stretches: &[Stretch]) -> impl Iterator<Item = (u64, u32)> + '_ {
 fn record(kind: Kind, object: &Object, head: Head, stretches: &[Stretch]) -> Record {
     let mut runs: Vec<Run> = Vec::new();
     for stretch in stretches {
-        let count = stretch.sums.len() as u32;
-        match runs.last_mut() {
-            Some(last) if last.blocks().end == stretch.first => last.count += count,
-            _ => runs.push(Run { first: stretch.first, count }),
-        }
+        Run::add(&mut runs, stretch.first, stretch.sums.len() as u32);
     }
     let sums = stretches.iter().flat_map(|stretch| stretch.sums.iter().copied()).collect();
     Record { kind, object: object.id, head, runs, sums }

@@ -121,12 +121,9 @@ impl Inner {
         let _gates = self.hold(&object).await?;
         self.settle(&object, ask).await?;
         let before = self.punched_head(&object, ask);
-        if ask.offset > before.length || !object.state.borrow().exists {
+        if ask.offset > before.length {
             object.state.borrow_mut().note_writer(request.client);
-            self.cut_file(&object).await?;
-            let head = Head { length: before.length.max(ask.offset), ..before };
-            self.put_record(&object, Record::bare(Kind::Commit, object.id, head)).await?;
-            self.note_change(&object, head);
+            self.extend(&object, before, ask.offset).await?;
         }
         let order = self.next_order();
         Ok(ObjectReply { order, stable: true, ..self.describe(&object) })

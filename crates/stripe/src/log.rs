@@ -101,6 +101,14 @@ pub struct Run {
 }
 
 impl Run {
+    /// Adds blocks behind those of `runs`: to the last run, where they follow it.
+    pub fn add(runs: &mut Vec<Run>, first: u64, count: u32) {
+        match runs.last_mut() {
+            Some(last) if last.blocks().end == first => last.count += count,
+            _ => runs.push(Run { first, count }),
+        }
+    }
+
     /// The blocks.
     pub fn blocks(&self) -> std::ops::Range<u64> {
         self.first..self.first + u64::from(self.count)

@@ -47,12 +47,7 @@ fn coming(object: &Object, state: &State, cache: &Cache) -> Vec<Run> {
     blocks.sort_unstable();
     blocks.dedup();
     let mut runs: Vec<Run> = Vec::new();
-    for block in blocks {
-        match runs.last_mut() {
-            Some(last) if last.blocks().end == block => last.count += 1,
-            _ => runs.push(Run { first: block, count: 1 }),
-        }
-    }
+    blocks.into_iter().for_each(|block| Run::add(&mut runs, block, 1));
     runs
 }
 

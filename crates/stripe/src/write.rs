@@ -278,20 +278,27 @@ impl Inner {
             self.commit_all(&object).await?;
         }
         match is_truncated(&object, ask) {
-            true => self.extend(&object, ask.offset).await?,
+            true => {
+                let stable = object.state.borrow().stable.expect("an object with a generation");
+                self.extend(&object, stable, ask.offset).await?;
+            }
             false => self.truncate_alone(&object, ask).await?,
         }
         Ok(self.describe(&object))
     }
 
-    /// Makes an object at least so long.
-    async fn extend(self: &Rc<Self>, object: &Rc<Object>, length: u64) -> Result<(), Errno> {
-        let stable = object.state.borrow().stable.expect("an object with a generation");
-        if length <= stable.length {
+    /// Makes an object with this head at least so long. The caller holds both gates.
+    pub async fn extend(
+        self: &Rc<Self>,
+        object: &Rc<Object>,
+        before: Head,
+        length: u64,
+    ) -> Result<(), Errno> {
+        if length <= before.length {
             return Ok(());
         }
         self.cut_file(object).await?;
-        let head = Head { length, ..stable };
+        let head = Head { length, ..before };
         self.put_record(object, Record::bare(Kind::Commit, object.id, head)).await?;
         self.note_change(object, head);
         Ok(())

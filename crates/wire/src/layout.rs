@@ -77,6 +77,11 @@ pub struct Extent {
     pub bytes: u64,
 }
 
+/// These columns, a bit for each.
+pub fn column_mask(columns: impl IntoIterator<Item = u16>) -> u32 {
+    columns.into_iter().fold(0, |mask, column| mask | 1u32 << column)
+}
+
 impl Layout {
     /// A layout over `homes`, in the order of their columns; a server alone is its first disk. `None` unless there
     /// are 1 to [`WIDTH_MAX`] and the unit is a power of two from one block to [`UNIT_BYTES_MAX`].

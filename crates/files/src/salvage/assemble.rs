@@ -4,7 +4,7 @@ use names::{Salvaged, described_layout};
 use std::collections::BTreeMap;
 use stripe::protocol::ObjectReply;
 use stripe::{Description, Told};
-use wire::layout::UNIT_BYTES_DEFAULT;
+use wire::layout::{UNIT_BYTES_DEFAULT, column_mask};
 use wire::{Attr, BlockMap, FileId, Fragment, Home, Layout, Wall};
 
 /// Of a file without a description only its owner may read.
@@ -158,7 +158,7 @@ fn salvaged(
         layout,
         fragments,
         truncations: told().map(|reply| reply.truncations).max().unwrap_or(0),
-        present: columns.range(..layout.width()).fold(0, |mask, (column, _)| mask | 1u32 << column),
+        present: column_mask(columns.range(..layout.width()).map(|(column, _)| *column)),
         lost,
         described: description.is_some(),
         path: Box::default(),

@@ -57,10 +57,10 @@ impl Client {
         let fragments = self.fragments(file)?;
         let map = BlockMap::new(&file.layout, &fragments);
         let mtime = self.cx().wall();
-        let replies = self.ask_columns(file, self.left(file), op::TRUNCATE, |column, ask| {
+        let truncated = self.change_columns(file, self.left(file), op::TRUNCATE, |column, ask| {
             (ask.offset, ask.mtime) = (map.object_bytes(column, size), mtime);
         });
-        replies.await.into_iter().try_for_each(|(_, reply)| reply.map(drop))
+        truncated.await
     }
 
     /// Removes all objects of the file. For managers.
@@ -146,8 +146,7 @@ impl Client {
 
     /// Sets the layout's epoch on all objects. For managers.
     pub async fn set_layout(&self, file: &FileRef) -> Result<(), Errno> {
-        let replies = self.ask_columns(file, self.left(file), op::SET_LAYOUT, |_, _| ()).await;
-        replies.into_iter().try_for_each(|(_, reply)| reply.map(drop))
+        self.change_columns(file, self.left(file), op::SET_LAYOUT, |_, _| ()).await
     }
 
     /// Room on all of `servers` together. A server that does not answer soon counts with what it said last, one that
@@ -306,6 +305,19 @@ impl Client {
         self.ask(file.layout.server(column), op::ACCEPT_LOSS, true, &request).await.map(drop)
     }
 
+    /// Asks for a change of the objects of these columns; the first error that one of them tells.
+    pub(super) async fn change_columns(
+        &self,
+        file: &FileRef,
+        columns: impl Iterator<Item = u16>,
+        op: u16,
+        adapt: impl Fn(u16, &mut ObjectRequest),
+    ) -> Result<(), Errno> {
+        let replies = self.ask_columns(file, columns, op, adapt).await;
+        replies.into_iter().try_for_each(|(_, reply)| reply.map(drop))
+    }
+
+    /// Asks the objects of these columns; the reply of each.
     pub(super) async fn ask_columns(
         &self,
         file: &FileRef,

@@ -27,12 +27,12 @@ impl Client {
             |column| map.object_bytes(column, range.start)..map.object_bytes(column, range.end);
         let columns = (0..file.layout.width()).filter(|column| !part(*column).is_empty());
         let mtime = self.cx().wall();
-        let replies = self.ask_columns(file, columns, op::PUNCH, |column, ask| {
+        let punched = self.change_columns(file, columns, op::PUNCH, |column, ask| {
             let part = part(column);
             (ask.offset, ask.mtime) = (part.start, mtime);
             ask.bytes = ((part.end - part.start) / BLOCK).try_into().unwrap_or(u32::MAX);
         });
-        replies.await.into_iter().try_for_each(|(_, reply)| reply.map(drop))
+        punched.await
     }
 
     /// The file is at least `size` > 0 bytes long, on stable storage, and not made shorter where another client has
@@ -44,10 +44,10 @@ impl Client {
             |column: &u16| map.object_bytes(*column, size) > map.object_bytes(*column, size - 1);
         let column = (0..file.layout.width()).filter(has_last);
         let mtime = self.cx().wall();
-        let replies = self.ask_columns(file, column, op::GROW, |column, ask| {
+        let grown = self.change_columns(file, column, op::GROW, |column, ask| {
             (ask.offset, ask.mtime) = (map.object_bytes(column, size), mtime);
         });
-        replies.await.into_iter().try_for_each(|(_, reply)| reply.map(drop))
+        grown.await
     }
 
     /// The next place at or behind `offset` of what is sought, to a block, as far as the servers know; behind the last
