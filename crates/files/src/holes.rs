@@ -40,9 +40,8 @@ impl Files {
             _ => return Err(Errno::EOPNOTSUPP),
         };
         let end = open.file.state.borrow().end_of(offset, bytes)?;
-        if !self.is_fresh(&open.file) {
-            self.refresh(&open.file).await?;
-        }
+        // What another mount has written and synced is zeroed too, though it may be behind the end that is known here.
+        self.refresh(&open.file).await?;
         if who.uid != 0 {
             self.clear_set_id(&open.file).await?;
         }
@@ -97,13 +96,8 @@ impl Files {
     async fn punch(&self, file: &Rc<File>, whole: Range<u64>) -> Result<(), Errno> {
         self.begin_session(file).await?;
         self.hold_kept(file).await;
-        // It may have become shorter meanwhile, and end within a block.
-        let end = whole.end.min(file.state.borrow().size().next_multiple_of(BLOCK));
-        let range = whole.start.min(end)..end;
-        let result = match range.is_empty() {
-            true => Ok(()),
-            false => self.punch_blocks(file, &range).await,
-        };
+        // How far the file goes the servers know: what is known here may have changed while writes were sent again.
+        let result = self.punch_blocks(file, &whole).await;
         self.resume_writes(file);
         result
     }

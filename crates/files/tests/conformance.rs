@@ -184,6 +184,34 @@ fn what_another_client_writes_while_a_file_is_extended_is_not_cut() {
     }
 }
 
+/// Though the file ended before it, by all that this client knew: from a short time ago, or from before a truncation.
+#[test]
+fn what_another_client_has_synced_is_zeroed_with_the_range_that_it_is_in() {
+    let cases = [false, true].map(|cuts| [0, KEEP_SIZE].map(|keeps| (cuts, keeps)));
+    for (cuts, keeps) in cases.into_iter().flatten() {
+        let mut world = World::new(3, 2);
+        let (client, other) = (world.client(0), world.client(1));
+        let file = world.block_on(client.put(FileId::ROOT, b"f", &[1; 100_000])).expect("put");
+        let open = world.block_on(client.open(file, READ_WRITE)).expect("open");
+        let others = world.block_on(other.open(file, READ_WRITE)).expect("open");
+        world.block_on(client.write(open, 50_000, &[2; 100_000])).expect("write");
+        if cuts {
+            world.block_on(other.set_size(others, 30_000)).expect("truncate");
+        }
+        world.block_on(other.write(others, 209_897, &[3; 19_495])).expect("write");
+        world.block_on(other.fsync(others)).expect("fsync");
+        assert_eq!(world.block_on(client.stat(file)).expect("stat").size, 150_000, "as it knows");
+        let zeroed = client.allocate(open, 208_896, 24_576, ZERO_RANGE | keeps);
+        assert_eq!(world.block_on(zeroed), Ok(()), "{cuts} {keeps}");
+        let size = if keeps == 0 { 233_472 } else { 229_392 };
+        for client in [&client, &other] {
+            let bytes = world.block_on(client.get(FileId::ROOT, b"f")).expect("get");
+            assert_eq!(bytes.len(), size, "{cuts} {keeps}");
+            assert_eq!(bytes[208_896..].iter().position(|byte| *byte != 0), None, "{cuts} {keeps}");
+        }
+    }
+}
+
 /// The last block of the range was not whole any more when its turn came, and stayed as it was.
 #[test]
 fn a_range_that_is_zeroed_while_the_file_is_truncated_is_zeros_to_its_end() {
