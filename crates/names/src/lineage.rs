@@ -5,7 +5,8 @@
 //! ([`stripe::Witness`]), and a manager begins only when it has compared. Sequences can be compared within a *lineage*:
 //! a store that was restored from a backup, or that a person accepted as it is, begins a lineage above all that the
 //! servers know of, and one of an earlier lineage is refused from then on. Serial numbers begin with the lineage, so
-//! those of different lineages differ whatever became of the counters.
+//! those of different lineages differ whatever became of the counters. An older copy of a store that goes above others
+//! still says that it does; that it is a copy tells the number of the store, which a restore draws anew.
 
 use crate::field::encoded;
 use crate::keys;
@@ -14,7 +15,7 @@ use crate::limits::{
     SERIALS_PER_SECOND,
 };
 use crate::manager::{Manager, OpenError, VolumeSettings, damaged};
-use crate::record::{Content, Directory, Inode, Site};
+use crate::record::{Content, Directory, Inode, Life, Site, Volume};
 use node::Bug;
 use store::{Append, Batch};
 use stripe::Witness;
@@ -23,8 +24,8 @@ use wire::{Attr, FileId, FileKind, NodeId, Wall};
 /// A server knows of a store that is beyond this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the store of names is not the newest: node {} was told of change {} of lineage {}, and this store ends with \
-     change {} of lineage {}", .server.0, .seen.sequence, .seen.lineage, .own.sequence, .own.lineage
+    "the store of names is not the newest: node {} was told of change {} of lineage {}, which is not in this store; it \
+     ends with change {} of lineage {}", .server.0, .seen.sequence, .seen.lineage, .own.sequence, .own.lineage
 )]
 pub struct Older {
     /// The server.
@@ -50,23 +51,40 @@ impl Manager {
     /// How far the store is, as far as it is on stable storage.
     pub(crate) fn own_witness(&mut self, told: u64) -> Witness {
         let sequence = self.store().synced_sequence();
-        Witness { lineage: self.volume.lineage, sequence, told }
+        let Volume { lineage, store, .. } = self.volume;
+        let incarnation = self.lives.last_key_value().map_or(0, |(_, life)| life.id);
+        Witness { lineage, sequence, store, incarnation, told }
     }
 
-    /// Judges what a server was told of a manager's store; this one is at `own`. `is_first`: this incarnation has told
-    /// no server anything yet.
-    pub fn judge(&self, seen: &Witness, own: &Witness, is_first: bool) -> Judgement {
-        // What this incarnation told comes back.
-        let is_other = self.outbids && is_first && seen.lineage >= own.lineage;
-        if seen.is_nothing() || !(is_other || seen.is_beyond(own)) {
-            return Judgement::Fits;
-        }
-        if !self.outbids {
-            return Judgement::Older;
-        }
+    /// Judges what a server was told of a manager's store; this one is at `own`.
+    pub fn judge(&self, seen: &Witness, own: &Witness) -> Judgement {
+        let is_own = seen.store == own.store;
+        let fits = match (is_own, self.outbids) {
+            (true, _) => self.includes(seen, own),
+            (false, true) => seen.lineage < own.lineage,
+            (false, false) => !seen.is_beyond(own),
+        };
         match seen.lineage + 1 {
-            LINEAGES_MAX.. => Judgement::Older,
-            lineage => Judgement::Outbid(lineage),
+            _ if fits || seen.is_nothing() => Judgement::Fits,
+            lineage if lineage < LINEAGES_MAX && self.outbids && !is_own => {
+                Judgement::Outbid(lineage)
+            }
+            _ => Judgement::Older,
+        }
+    }
+
+    /// Whether what was told of this store, or of one that went on from a copy of it, happened to this one: the
+    /// incarnation that told it is one of this store, and came as far before the next one began.
+    fn includes(&self, seen: &Witness, own: &Witness) -> bool {
+        match self.lives.iter().find(|(_, life)| life.id == seen.incarnation) {
+            Some((number, _)) => {
+                let next = self.lives.range(number + 1..).next();
+                seen.sequence <= next.map_or(own.sequence, |(_, next)| next.before)
+            }
+            None => {
+                let oldest = self.lives.first_key_value().map_or(0, |(_, life)| life.before);
+                self.lives.len() == LIVES_MAX && seen.sequence <= oldest
+            }
         }
     }
 
@@ -95,8 +113,11 @@ impl Manager {
         self.volume.frozen |= lineage > self.volume.lineage;
         self.volume.lineage = self.volume.lineage.max(lineage);
         self.volume.outbids &= !asked_all;
+        if self.volume.store == 0 {
+            self.volume.store = drawn(life);
+        }
         self.leap(&mut batch, self.floor(life))?;
-        self.begin_life(&mut batch);
+        self.begin_life(drawn(life), &mut batch);
         self.is_new = false;
         Ok(self.store().apply(batch))
     }
@@ -124,10 +145,11 @@ impl Manager {
     }
 
     /// Notes that an incarnation begins; the oldest goes when there are many.
-    fn begin_life(&mut self, batch: &mut Batch) {
-        let (life, before) = (self.life() + 1, self.store().sequence());
-        self.lives.insert(life, before);
-        batch.put(&keys::life(life), &encoded(&before));
+    fn begin_life(&mut self, id: u32, batch: &mut Batch) {
+        let (number, before) = (self.life() + 1, self.store().sequence());
+        let life = Life { before, id };
+        self.lives.insert(number, life);
+        batch.put(&keys::life(number), &encoded(&life));
         if self.lives.len() > LIVES_MAX
             && let Some((oldest, _)) = self.lives.pop_first()
         {
@@ -191,6 +213,12 @@ fn floor(lineage: u16, life: u64) -> u64 {
     let seconds = (life / 1_000_000_000).saturating_sub(SERIALS_EPOCH);
     let clock = (seconds * SERIALS_PER_SECOND).min(SERIALS_BY_CLOCK - 1);
     u64::from(lineage) << LINEAGE_SHIFT | clock
+}
+
+/// What tells the incarnation `life` from those of copies of the store, and the store that begins with it from others;
+/// never 0.
+fn drawn(life: u64) -> u32 {
+    (life.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32 | 1
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use crate::keys::{self, Table};
 use crate::locks::Locks;
 use crate::opens::{Holder, Opens};
 use crate::protocol::Point;
-use crate::record::{Answered, FORMAT, Inode, Policy, Reader, Session, Volume};
+use crate::record::{Answered, FORMAT, Inode, Life, Policy, Reader, Session, Volume};
 use crate::restored::Restoration;
 use crate::stores::IoServer;
 use crate::transaction::{CallName, Changes, Effect, Records, Transaction};
@@ -138,8 +138,8 @@ pub struct Manager {
     recent: BTreeMap<(u64, u16), Answered>,
     /// Locks, which are only in memory.
     pub locks: Locks,
-    /// The latest lives, this one last: the number of each, and the last change before it.
-    pub(crate) lives: BTreeMap<u32, u64>,
+    /// The latest lives by their numbers, this one last.
+    pub(crate) lives: BTreeMap<u32, Life>,
     /// Files that changed, whose objects are to be told.
     pub(crate) changed: Changed,
     /// Planted bugs; none outside of tests of the checkers.
@@ -177,6 +177,7 @@ impl Manager {
             switch_per_mille: settings.switch_per_mille,
             base: 0,
             lineage: 0,
+            store: 0,
             // Servers may know of another store: of what they have of its files this one knows nothing.
             outbids: true,
             frozen: false,
@@ -225,7 +226,7 @@ impl Manager {
     pub(crate) fn has(&self, point: Point) -> bool {
         let mut later = self.lives.range(point.life.saturating_add(1)..);
         let current = self.lives.last_key_value().is_some_and(|(life, _)| *life == point.life);
-        current || later.next().is_some_and(|(_, before)| point.change <= *before)
+        current || later.next().is_some_and(|(_, life)| point.change <= life.before)
     }
 
     fn check_volume(&self, wanted: VolumeId) -> Result<(), OpenError> {

@@ -9,7 +9,7 @@ use wire::layout::{UNIT_BYTES_DEFAULT, WIDTH_MAX};
 use wire::{Attr, Decoder, FileId, FileKind, Home, Layout, NodeId, Short, VolumeId, Wall};
 
 /// Version of the key space and of all records in it.
-pub const FORMAT: u32 = 7;
+pub const FORMAT: u32 = 8;
 
 /// Position of a directory's first entry, after those of "." and "..".
 pub const FIRST_POSITION: u64 = 3;
@@ -27,12 +27,24 @@ pub struct Volume {
     pub base: u64,
     /// Which of the stores that the volume's names were in this is: a restored one begins another.
     pub lineage: u16,
+    /// Which store it is; drawn by its first incarnation, and anew by the first one after a restore. 0: not yet.
+    pub store: u32,
     /// It was restored, and not every server has told yet what it knows of other lineages: this one goes above them.
     pub outbids: bool,
     /// It was restored, and no person has said yet that what it does not know may go.
     pub frozen: bool,
 }
-fields!(Volume { format, volume, switch_per_mille, base, lineage, outbids, frozen });
+fields!(Volume { format, volume, switch_per_mille, base, lineage, store, outbids, frozen });
+
+/// An incarnation of the manager.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Life {
+    /// The last change before it.
+    pub before: u64,
+    /// Tells it from those of copies of the store.
+    pub id: u32,
+}
+fields!(Life { before, id });
 
 /// Counters of a site.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

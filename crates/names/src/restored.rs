@@ -126,7 +126,7 @@ fn restored_volume(key: &[u8], value: &[u8]) -> Result<Volume, OpenError> {
     if volume.format != FORMAT {
         return Err(OpenError::Format { found: volume.format });
     }
-    Ok(Volume { outbids: true, frozen: true, ..volume })
+    Ok(Volume { store: 0, outbids: true, frozen: true, ..volume })
 }
 
 /// The row that says so of a file that was open for writing, by the key of its session.

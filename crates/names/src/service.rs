@@ -58,7 +58,7 @@ struct Service<O> {
     scrub: Option<Duration>,
     objects: O,
     manager: RefCell<Manager>,
-    /// The first change of this life, which must be on stable storage before any other is told.
+    /// The change with which the incarnation, or its lineage, begins: on stable storage before any other is told.
     first: Cell<u64>,
     stage: Cell<Stage>,
     strays: RefCell<Option<Strays>>,
@@ -69,8 +69,8 @@ struct Service<O> {
     members: RefCell<Option<Members>>,
     /// The stage is another.
     begun: Notify,
-    /// The store goes on as a lineage above all that servers know of, and none was heard yet.
-    unheard: Cell<bool>,
+    /// The servers that were asked what they know before this incarnation began.
+    asked: RefCell<BTreeSet<NodeId>>,
     /// What each active server knows of this store.
     told: RefCell<BTreeMap<NodeId, Witness>>,
     /// Servers that stop, and were told of all files for that; until they answer again.
@@ -265,7 +265,7 @@ pub fn serve<O: Objects>(
     manager.set_servers(&config.servers);
     let service = Rc::new(Service {
         first: Cell::new(u64::MAX),
-        unheard: Cell::default(),
+        asked: RefCell::default(),
         stage: Cell::default(),
         strays: RefCell::default(),
         surveyed: Notify::new(cx),

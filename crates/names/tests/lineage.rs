@@ -5,6 +5,7 @@ use crate::common::ROOT;
 use crate::common::cluster::{Cluster, SERVERS, WHO, create};
 use names::{Client, Entry, IoServer, REFUSED};
 use store::{MemoryBackend, MemoryLogs};
+use stripe::Witness;
 use wire::{Errno, FileId, ObjectId, VolumeId};
 
 fn cluster() -> Cluster {
@@ -79,6 +80,27 @@ fn a_server_that_answers_later_ends_the_service_of_an_older_store() {
     cluster.turns(IDLE);
     assert_eq!(lookup(&mut cluster, &client, b"after"), Err(REFUSED));
     assert_eq!(cluster.handle.as_ref().unwrap().older().unwrap().server, SERVERS[1]);
+}
+
+#[test]
+fn an_older_store_is_refused_when_it_has_changed_more_than_it_lacks_and_the_right_one_is_not() {
+    let (mut cluster, older) = cluster_and_older_copy();
+    let right = cluster.copy();
+    cluster.objects.0.silent.borrow_mut().extend(SERVERS);
+    cluster.bring_back(older);
+    let client = cluster.client(1);
+    for name in [&b"a"[..], b"b", b"c", b"d", b"e", b"f", b"g", b"h"] {
+        try_create(&mut cluster, &client, name).unwrap();
+    }
+    cluster.turns(IDLE);
+    cluster.objects.0.silent.borrow_mut().clear();
+    cluster.turns(IDLE);
+    assert_eq!(lookup(&mut cluster, &client, b"a"), Err(REFUSED));
+    let told = cluster.handle.as_ref().unwrap().older().expect("why");
+    assert!(told.seen.sequence < told.own.sequence, "{told}");
+    cluster.bring_back(right);
+    let client = cluster.client(1);
+    assert!(lookup(&mut cluster, &client, b"after").is_ok());
 }
 
 /// Its list of members is as old as its names.
@@ -167,7 +189,8 @@ fn a_server_with_a_later_lineage_that_comes_late_is_outbid_by_what_was_accepted(
     // From the next start on it is as any other.
     cluster.restart();
     cluster.turns(IDLE);
-    cluster.objects.0.witnesses.borrow_mut().entry(SERVERS[2]).or_default().lineage = 20;
+    let other = Witness { lineage: 20, sequence: 1, store: 1, ..Witness::default() };
+    cluster.objects.0.witnesses.borrow_mut().insert(SERVERS[2], other);
     cluster.restart();
     let client = cluster.client(1);
     assert_eq!(lookup(&mut cluster, &client, b"on"), Err(REFUSED));
@@ -227,6 +250,33 @@ fn a_new_volume_is_as_any_other_whenever_it_ends_as_its_first_servers_come() {
         cluster.bring_back(older);
         let client = cluster.client(1);
         assert_eq!(lookup(&mut cluster, &client, b"after"), Err(REFUSED), "{turns} turns");
+    }
+}
+
+/// While it still goes on above what other stores told.
+#[test]
+fn a_copy_from_the_first_second_of_a_store_is_refused_as_any_other_older_one() {
+    for turns in FIRST_HEARD {
+        for accepted in [false, true] {
+            let mut cluster = Cluster::new(1);
+            if accepted {
+                cluster.turns(IDLE);
+                let taken = cluster.copy();
+                cluster.bring_back_accepted(taken);
+            }
+            let client = cluster.client(1);
+            cluster.created(&client, b"early", None);
+            cluster.turns(turns);
+            let older = cluster.copy();
+            cluster.created(&client, b"after", None);
+            cluster.turns(IDLE);
+            cluster.bring_back(older);
+            let client = cluster.client(1);
+            let found = lookup(&mut cluster, &client, b"after");
+            cluster.turns(IDLE);
+            let later = lookup(&mut cluster, &client, b"early");
+            assert_eq!(later, Err(REFUSED), "{turns} turns, accepted {accepted}: {found:?}");
+        }
     }
 }
 

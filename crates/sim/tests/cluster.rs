@@ -208,6 +208,6 @@ fn seeds_on_the_plain_models_are_the_runs_they_were() {
     let fingerprint = |seed, experiment: &Experiment| outcome(seed, experiment).fingerprint;
     let troubled = Experiment { seconds: 20, ..Experiment::default() };
     let now = [fingerprint(1, &calm()), fingerprint(2, &calm()), fingerprint(3, &troubled)];
-    let before = [0xc24a_6925_95e0_4592, 0xfc27_14be_f6e9_78ea, 0x1c4f_3ea5_b135_06c4];
+    let before = [0x5cbb_ad5a_f638_6db6, 0x774b_5657_cc57_40d1, 0x5b93_e824_236d_75f4];
     assert_eq!(now, before, "{now:#018x?}");
 }

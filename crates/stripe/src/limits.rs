@@ -154,7 +154,7 @@ pub const TOMBSTONES_MAX: usize = 64 * 1024;
 pub const REMOVALS_MAX: usize = wire::limits::TRAILER_BYTES_MAX / crate::protocol::Kept::BYTES;
 /// Lives of a server that a disk remembers, 8 bytes each in one block.
 pub const LIVES_MAX: usize = 500;
-/// Bytes of a label's second block in front of them: 24 of its head, 36 of the log's mark, 18 of the manager's.
+/// Bytes of a label's second block in front of them: 24 of its head, 36 of the log's mark, 26 of the manager's.
 pub const LIVES_FIXED_BYTES: usize = 96;
 const _: () = assert!(LIVES_FIXED_BYTES + LIVES_MAX * 8 <= BLOCK_BYTES);
 /// How long a server remembers what was written since its start: a client that has not sent again by then what the

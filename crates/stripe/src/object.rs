@@ -25,7 +25,7 @@ use wire::limits::BLOCK_BYTES;
 use wire::{ObjectId, Wall};
 
 /// Version of the object file, the log, the index and the label.
-pub const FORMAT_VERSION: u16 = 8;
+pub const FORMAT_VERSION: u16 = 9;
 /// First bytes of a header: "TZOB".
 const MAGIC: u32 = u32::from_le_bytes(*b"TZOB");
 const BLOCK: u64 = BLOCK_BYTES as u64;

@@ -20,8 +20,12 @@ pub struct Witness {
     /// Counts the stores that the volume's names were in: a restored one begins another. Sequences of different
     /// lineages have nothing to do with each other.
     pub lineage: u16,
-    /// Every change up to this one is on stable storage.
+    /// Every change up to this one is on stable storage; 0 is nothing.
     pub sequence: u64,
+    /// Which of the volume's stores it is, of whatever lineage. An older copy of one has the same.
+    pub store: u32,
+    /// Which incarnation of the manager told so.
+    pub incarnation: u32,
     /// When the manager told so, in seconds since 1970.
     pub told: u64,
 }
@@ -32,30 +36,35 @@ impl Witness {
         (self.lineage, self.sequence) > (other.lineage, other.sequence)
     }
 
-    /// Whether no manager was ever heard of.
+    /// Whether no manager was ever heard of that had anything on stable storage.
     pub fn is_nothing(&self) -> bool {
-        *self == Witness::default()
+        self.sequence == 0
     }
 
     /// Appends it.
     pub fn encode(&self, out: &mut Encoder<'_>) {
-        out.u16(self.lineage).u64(self.sequence).u64(self.told);
+        out.u16(self.lineage).u64(self.sequence).u32(self.store);
+        out.u32(self.incarnation).u64(self.told);
     }
 
     /// Reads what [`encode`](Witness::encode) wrote.
     pub fn decode(input: &mut Decoder<'_>) -> Result<Witness, Short> {
-        Ok(Witness { lineage: input.u16()?, sequence: input.u64()?, told: input.u64()? })
+        let (lineage, sequence) = (input.u16()?, input.u64()?);
+        let (store, incarnation) = (input.u32()?, input.u32()?);
+        Ok(Witness { lineage, sequence, store, incarnation, told: input.u64()? })
     }
 
     /// The fields of a request that tell it.
     pub(crate) fn put(&self, ask: &mut ObjectRequest) {
         (ask.epoch, ask.offset) = (self.lineage.into(), self.sequence);
+        (ask.truncations, ask.bytes) = (self.store, self.incarnation);
         ask.mtime = Wall { seconds: self.told as i64, nanos: 0 };
     }
 
     fn of_request(ask: &ObjectRequest) -> Result<Witness, Errno> {
         let lineage = u16::try_from(ask.epoch).map_err(|_| Errno::EPROTO)?;
-        Ok(Witness { lineage, sequence: ask.offset, told: ask.mtime.seconds as u64 })
+        let (store, incarnation, told) = (ask.truncations, ask.bytes, ask.mtime.seconds as u64);
+        Ok(Witness { lineage, sequence: ask.offset, store, incarnation, told })
     }
 
     fn reply(&self) -> ObjectReply {
@@ -63,6 +72,8 @@ impl Witness {
         ObjectReply {
             epoch: self.lineage.into(),
             length: self.sequence,
+            truncations: self.store,
+            used: self.incarnation.into(),
             mtime,
             ..ObjectReply::default()
         }
@@ -71,7 +82,9 @@ impl Witness {
     /// What a reply says.
     pub(crate) fn of_reply(reply: &ObjectReply) -> Result<Witness, Errno> {
         let lineage = u16::try_from(reply.epoch).map_err(|_| Errno::EPROTO)?;
-        Ok(Witness { lineage, sequence: reply.length, told: reply.mtime.seconds as u64 })
+        let incarnation = u32::try_from(reply.used).map_err(|_| Errno::EPROTO)?;
+        let (store, told) = (reply.truncations, reply.mtime.seconds as u64);
+        Ok(Witness { lineage, sequence: reply.length, store, incarnation, told })
     }
 }
 
@@ -155,8 +168,8 @@ mod tests {
 
     #[test]
     fn a_later_lineage_is_beyond_any_sequence_and_the_clock_decides_nothing() {
-        let one = Witness { lineage: 1, sequence: 900, told: 5 };
-        let other = Witness { lineage: 2, sequence: 3, told: 4 };
+        let one = Witness { lineage: 1, sequence: 900, store: 8, incarnation: 6, told: 5 };
+        let other = Witness { lineage: 2, sequence: 3, store: 7, incarnation: 9, told: 4 };
         assert!(other.is_beyond(&one) && !one.is_beyond(&other));
         assert!(!Witness { told: 9, ..one }.is_beyond(&one));
         let mut ask = ObjectRequest::default();

@@ -73,17 +73,9 @@ impl<O: Objects> Service<O> {
     /// Asks `servers` what they know, then serves or not.
     pub(super) async fn begin(self: Rc<Self>, settings: VolumeSettings, servers: Vec<NodeId>) {
         let (servers, told) = self.ask_all(servers).await;
-        let own = self.own();
-        let latest = told.iter().max_by_key(|(_, witness)| **witness);
-        let latest = latest.map(|(server, witness)| (*server, *witness));
-        let judged = latest
-            .map_or(Judgement::Fits, |(_, seen)| self.manager.borrow().judge(&seen, &own, true));
-        let lineage = match (judged, latest) {
-            (Judgement::Older, Some((server, seen))) if !self.cx.has_bug(Bug::OlderStoreServed) => {
-                return self.set_stage(Stage::Refused(Older { server, seen, own }));
-            }
-            (Judgement::Outbid(lineage), _) => lineage,
-            _ => own.lineage,
+        let lineage = match self.lineage_above(&told) {
+            Ok(lineage) => lineage,
+            Err(older) => return self.set_stage(Stage::Refused(older)),
         };
         // A new store knows of no server to ask. It may be that of a volume whose names were lost.
         let asked_all = !told.is_empty() && self.has_heard(&servers, &told);
@@ -92,7 +84,8 @@ impl<O: Objects> Service<O> {
             self.trouble.replace(Some(error.to_string().into()));
             self.cx.sleep(RETRY_INTERVAL).await;
         }
-        self.unheard.set(told.is_empty() && self.manager.borrow().goes_on_outbidding());
+        self.asked.replace(servers.clone());
+        self.told.replace(told);
         self.set_stage(Stage::Serving);
         upkeep::spawn(&self);
         self.cx.spawn("names walk", self.clone().walk_objects());
@@ -203,53 +196,72 @@ impl<O: Objects> Service<O> {
 
     /// Tells servers how far the store is, and looks at what they know.
     async fn tell(self: &Rc<Self>, servers: &[NodeId], span: Duration) {
-        if self.unheard.get() && self.hear_first(servers, span).await.is_err() {
+        if self.hear(servers, span).await.is_err() {
             return; // they are asked again
         }
-        for (server, seen) in self.ask_some(servers, self.own(), span).await {
-            let own = self.own();
-            let judged = self.manager.borrow().judge(&seen, &own, false);
-            match judged {
-                Judgement::Fits => drop(self.told.borrow_mut().insert(server, seen)),
-                Judgement::Older if self.cx.has_bug(Bug::OlderStoreServed) => {}
-                Judgement::Older => self.set_stage(Stage::Refused(Older { server, seen, own })),
-                Judgement::Outbid(lineage) => {
-                    let _asked_again = self.outbid(lineage).await;
-                }
-            }
-        }
+        let heard: Vec<NodeId> =
+            servers.iter().copied().filter(|one| self.is_heard(*one)).collect();
+        let told = self.ask_some(&heard, self.own(), span).await;
+        let _asked_again = self.follow(told).await;
     }
 
-    /// The first servers that come to a store which began without any are asked before they are told: had the store
-    /// told its lineage before it is above theirs on stable storage, its next start would take it for another store's.
-    async fn hear_first(self: &Rc<Self>, servers: &[NodeId], span: Duration) -> Result<(), Errno> {
-        let told = self.ask_some(servers, Witness::default(), span).await;
-        let latest = told.iter().max_by_key(|(_, witness)| **witness);
-        let (server, seen) = latest.map(|(server, seen)| (*server, *seen)).ok_or(Errno::EAGAIN)?;
-        // A stop tells, too.
-        if !self.unheard.get() {
-            return Ok(());
-        }
-        let own = self.own();
-        let judged = self.manager.borrow().judge(&seen, &own, true);
-        match judged {
-            Judgement::Older if !self.cx.has_bug(Bug::OlderStoreServed) => {
-                self.set_stage(Stage::Refused(Older { server, seen, own }));
-                return Err(REFUSED);
-            }
-            Judgement::Outbid(lineage) => self.outbid(lineage).await?,
-            _ => {}
-        }
-        // Of a volume that had another store all servers are waited for: the next start asks those that are silent.
-        let heard_all = servers.iter().all(|server| told.contains_key(server));
-        if heard_all || !self.manager.borrow().is_frozen() {
+    /// Those that come only now are asked before they are told: what they knew of another store, or of this one where
+    /// an older copy of it went on, would be overwritten by what they are told.
+    async fn hear(self: &Rc<Self>, servers: &[NodeId], span: Duration) -> Result<(), Errno> {
+        let late = servers.iter().copied().filter(|server| !self.is_heard(*server));
+        let late: Vec<NodeId> = late.collect();
+        let told = self.ask_some(&late, Witness::default(), span).await;
+        self.follow(told).await?;
+        if self.manager.borrow().goes_on_outbidding() && self.is_end_of_outbidding() {
             self.admit().await?;
             let append = self.manager.borrow_mut().end_outbidding();
             let posted = self.post(Some(append)).await;
             self.note(posted);
+            self.first.set(self.manager.borrow_mut().store().sequence());
         }
-        self.sync().await?;
-        self.unheard.set(false);
+        // What is told holds after a power cut.
+        if self.own().sequence < self.first.get() { self.sync().await } else { Ok(()) }
+    }
+
+    fn is_heard(&self, server: NodeId) -> bool {
+        self.told.borrow().contains_key(&server)
+    }
+
+    /// Of a volume that had another store all servers are waited for: the next start asks those that are silent.
+    fn is_end_of_outbidding(&self) -> bool {
+        let (told, asked) = (self.told.borrow(), self.asked.borrow());
+        let manager = self.manager.borrow();
+        let active = manager.servers().iter().map(|server| &server.id);
+        let heard_all = active.chain(asked.iter()).all(|server| told.contains_key(server));
+        !told.is_empty() && (heard_all || !manager.is_frozen())
+    }
+
+    /// The lineage that this store goes on as, by what servers know.
+    fn lineage_above(&self, told: &Told) -> Result<u16, Older> {
+        let own = self.own();
+        let mut lineage = own.lineage;
+        for (&server, &seen) in told {
+            match self.manager.borrow().judge(&seen, &own) {
+                Judgement::Fits => {}
+                Judgement::Outbid(later) => lineage = lineage.max(later),
+                Judgement::Older if self.cx.has_bug(Bug::OlderStoreServed) => {}
+                Judgement::Older => return Err(Older { server, seen, own }),
+            }
+        }
+        Ok(lineage)
+    }
+
+    /// Goes by what servers know.
+    async fn follow(self: &Rc<Self>, told: Told) -> Result<(), Errno> {
+        match self.lineage_above(&told) {
+            Ok(lineage) if lineage > self.own().lineage => self.outbid(lineage).await?,
+            Ok(_) => {}
+            Err(older) => {
+                self.set_stage(Stage::Refused(older));
+                return Err(REFUSED);
+            }
+        }
+        self.told.borrow_mut().extend(told);
         Ok(())
     }
 
@@ -258,6 +270,7 @@ impl<O: Objects> Service<O> {
         self.admit().await?;
         let append = self.manager.borrow_mut().outbid(lineage, self.cx.incarnation());
         let append = append.map_err(|_| Errno::EIO)?;
+        self.first.set(append.sequence);
         let posted = self.post(Some(append)).await;
         self.note(posted);
         Ok(())

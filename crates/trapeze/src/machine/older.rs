@@ -16,6 +16,12 @@ pub(crate) fn older_text(older: &Older, server: Option<&str>) -> String {
              since, and this is the store of before",
             own.lineage, seen.lineage
         )
+    } else if seen.sequence <= own.sequence {
+        format!(
+            "the manager's store is not the one that acknowledged change {}, which {server} was told of on {when}: it \
+             went on from an older copy",
+            seen.sequence
+        )
     } else {
         format!(
             "the manager's store is older than what it has acknowledged: it ends with change {}, and {server} was told on \
@@ -54,14 +60,17 @@ mod tests {
 
     #[test]
     fn the_server_the_time_and_both_changes_are_named() {
-        let seen = Witness { lineage: 0, sequence: 93, told: 951_782_400 };
+        let seen =
+            Witness { lineage: 0, sequence: 93, store: 5, incarnation: 6, told: 951_782_400 };
         let own = Witness { sequence: 71, ..seen };
         let older = Older { server: NodeId(3), seen, own };
         let text = older_text(&older, Some("io2"));
         let parts = ["change 71", "io2", "2000-02-29T00:00:00", "change 93", "--accept --dir"];
         assert!(parts.iter().all(|part| text.contains(part)), "{text}");
-        let older = Older { seen: Witness { lineage: 2, ..seen }, ..older };
-        let text = older_text(&older, None);
+        let later = Older { seen: Witness { lineage: 2, ..seen }, ..older };
+        let text = older_text(&later, None);
         assert!(text.contains("of lineage 0") && text.contains("of lineage 2"), "{text}");
+        let text = older_text(&Older { own: Witness { sequence: 99, ..seen }, ..older }, None);
+        assert!(text.contains("change 93") && text.contains("an older copy"), "{text}");
     }
 }
