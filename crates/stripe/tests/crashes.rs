@@ -179,12 +179,14 @@ impl Model {
         self.keep(range);
     }
 
-    /// What was written before to the server of the last byte is stable with it.
+    /// What was written before to the server of the last byte is stable with it, unless it crashed in between.
     fn grow(&mut self, size: usize) {
         self.size = self.size.max(size as u64);
         self.sizes = self.sizes.iter().map(|before| (*before).max(size as u64)).collect();
         self.sizes.insert(self.size);
-        self.keep(size - 1..size);
+        if !self.crashed[(size - 1) / UNIT % 2] {
+            self.keep(size - 1..size);
+        }
     }
 
     /// The first block from `offset` on that has another byte than 0, or has none.
