@@ -5,6 +5,10 @@
 //! epoch, so that nobody who goes by the old layout reads or writes any more; the new layout is in the log. Between
 //! the first and the last the fence is above the layout's epoch, and if the manager or the change dies there, the
 //! next who asks for the file makes it whole again with the old placement and one more epoch.
+//!
+//! Where bytes are is not for this store alone to know: it may be lost. Before a layout with a block map is in the log,
+//! and after a change was given up, every object is told the layout, on stable storage. So the latest layout that any
+//! object knows places every byte that was ever written, and what lies elsewhere was given up or is a copy.
 
 use crate::field::encoded;
 use crate::keys::{self, Table};
@@ -69,26 +73,48 @@ impl Transaction<'_> {
     /// As [`set_layout`](Transaction::set_layout) with columns that were added: everything from byte `size` on is in
     /// them, in turns.
     pub fn set_columns(&mut self, file: FileId, layout: Layout, size: u64) -> Result<(), Errno> {
+        let fragments = self.grown_map(file, &layout, size)?;
+        self.put_fragments(file, &fragments)?;
+        self.set_layout(file, layout)
+    }
+
+    /// The block map of the file as it is once it has this layout, with columns that were added at byte `size`. EINVAL
+    /// when there is no such map.
+    pub(crate) fn grown_map(
+        &self,
+        file: FileId,
+        layout: &Layout,
+        size: u64,
+    ) -> Result<Vec<Fragment>, Errno> {
         let before = self.inode(file)?.regular().ok_or(Errno::EINVAL)?.layout.width();
         let unit = size.div_ceil(layout.unit_bytes.into());
-        let (_, before_it) = self.fragments(file, 0, FRAGMENTS_MAX)?;
         let mut fragments = Vec::new();
-        for fragment in before_it {
+        for fragment in self.fragments(file, 0, FRAGMENTS_MAX)?.1 {
             // The last one was open to the end; nothing is in it from here on.
-            self.delete(keys::fragment(file, fragment.unit));
             let units = unit.saturating_sub(fragment.unit).min(fragment.units);
             fragments.extend((units > 0).then_some(Fragment { units, ..fragment }));
         }
-        let width = (layout.width() - before) as u8;
-        let units = u64::MAX - unit;
+        let (units, width) = (u64::MAX - unit, (layout.width() - before) as u8);
         fragments.push(Fragment { unit, units, column: before, width, object_unit: 0 });
-        if !BlockMap::new(&layout, &fragments).is_valid() {
-            return Err(Errno::EINVAL);
+        match BlockMap::new(layout, &fragments).is_valid() {
+            true => Ok(fragments),
+            false => Err(Errno::EINVAL),
+        }
+    }
+
+    /// The file has this block map, and no fragment beside it.
+    pub(crate) fn put_fragments(
+        &mut self,
+        file: FileId,
+        fragments: &[Fragment],
+    ) -> Result<(), Errno> {
+        for before in self.fragments(file, 0, FRAGMENTS_MAX)?.1 {
+            self.delete(keys::fragment(file, before.unit));
         }
         for fragment in fragments {
-            self.put(keys::fragment(file, fragment.unit), encoded(&fragment));
+            self.put(keys::fragment(file, fragment.unit), encoded(fragment));
         }
-        self.set_layout(file, layout)
+        Ok(())
     }
 }
 

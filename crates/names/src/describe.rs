@@ -9,11 +9,14 @@ use crate::limits::{
     DESCRIBED_DIRECTORIES_MAX, DESCRIBED_FILES_MAX, DESCRIBED_SCAN_MAX, FRAGMENTS_MAX,
 };
 use crate::manager::Manager;
-use crate::record::{Inode, Named, Regular};
+use crate::record::{Named, Regular};
 use crate::transaction::Transaction;
 use std::collections::{BTreeMap, BTreeSet};
 use stripe::Description;
-use wire::{BlockMap, Decoder, Errno, FileId, FileKind, Fragment, Home, Layout, Placement, Wall};
+use wire::layout::column_mask;
+use wire::{
+    Attr, BlockMap, Decoder, Errno, FileId, FileKind, Fragment, Home, Layout, Placement, Wall,
+};
 
 /// A directory, and a name in it.
 pub(crate) type Spot = (FileId, Box<[u8]>);
@@ -224,37 +227,31 @@ impl Transaction<'_> {
         let Some(regular) = inode.regular().filter(has_objects) else { return Ok(None) };
         let layout = regular.layout;
         let is_open = self.opens.holders(file).any(|(_, holder)| holder.session.writers > 0);
+        // Where its columns are is what its objects say, until they were compared with it.
+        if self.restored(file)?.is_some() {
+            return Ok(None);
+        }
         let path = spot.as_ref().map(|spot| self.path(spot, changed)).unwrap_or_default();
-        let description = self.description(&inode, &layout, path)?;
+        let fragments = match layout.placement {
+            Placement::Formula => Vec::new(),
+            Placement::Map => self.fragments(file, 0, FRAGMENTS_MAX)?.1,
+        };
+        let description = described(&inode.attr, regular.present, &layout, &fragments, path);
         let columns = columns(&layout, inode.attr.size, is_open);
         Ok(Some(Due { file, spot, columns, description, is_open }))
     }
 
-    fn description(
+    /// What objects are told of a file whose layout is to be this one, under names that they know.
+    pub(crate) fn described_as(
         &self,
-        inode: &Inode,
+        file: FileId,
         layout: &Layout,
-        path: Vec<u8>,
+        fragments: &[Fragment],
     ) -> Result<Description, Errno> {
-        let attr = inode.attr;
-        let mut placed = encoded(layout);
-        let fragments = match layout.placement {
-            Placement::Formula => Vec::new(),
-            Placement::Map => self.fragments(attr.file, 0, FRAGMENTS_MAX)?.1,
-        };
-        placed.extend(encoded(&fragments));
-        Ok(Description {
-            size: attr.size,
-            used: attr.used,
-            mtime: attr.mtime,
-            ctime: attr.ctime,
-            mode: attr.mode,
-            uid: attr.uid,
-            gid: attr.gid,
-            present: inode.regular().map_or(0, |regular| regular.present),
-            layout: placed,
-            path,
-        })
+        let inode = self.inode(file)?;
+        // A change of the layout makes all objects.
+        let present = column_mask(0..layout.width());
+        Ok(described(&inode.attr, present, layout, fragments, Vec::new()))
     }
 
     /// The path of a name. It begins where the names of directories are known from: mostly at the root.
@@ -292,8 +289,38 @@ impl Transaction<'_> {
     }
 }
 
+fn described(
+    attr: &Attr,
+    present: u32,
+    layout: &Layout,
+    fragments: &[Fragment],
+    path: Vec<u8>,
+) -> Description {
+    let mut placed = encoded(layout);
+    placed.extend(encoded(&fragments.to_vec()));
+    Description {
+        size: attr.size,
+        used: attr.used,
+        mtime: attr.mtime,
+        ctime: attr.ctime,
+        mode: attr.mode,
+        uid: attr.uid,
+        gid: attr.gid,
+        present,
+        layout: placed,
+        path,
+    }
+}
+
+/// The latest layout that descriptions tell, with its block map.
+pub fn latest_layout<'a>(
+    descriptions: impl Iterator<Item = &'a Description>,
+) -> Option<(Layout, Vec<Fragment>)> {
+    descriptions.filter_map(described_layout).max_by_key(|(layout, _)| layout.epoch)
+}
+
 /// Where a file is, as its description says: the layout, and its block map. `None` when that was too long to be kept.
-pub fn described_layout(description: &Description) -> Option<(Layout, Vec<Fragment>)> {
+fn described_layout(description: &Description) -> Option<(Layout, Vec<Fragment>)> {
     let mut input = Decoder::new(&description.layout);
     let layout = Layout::decode(&mut input).ok()?;
     Some((layout, Field::take(&mut input).ok()?))

@@ -20,6 +20,7 @@ mod blockmap;
 mod client;
 mod clients;
 mod closes;
+mod columns;
 mod create;
 mod describe;
 mod directory;
@@ -48,7 +49,7 @@ pub mod xattr;
 
 pub use client::{BackupPart, Client, LostLock};
 pub use create::How;
-pub use describe::described_layout;
+pub use describe::latest_layout;
 pub use directory::{Listing, ListingEntry, Span};
 pub use lineage::{Judgement, Older};
 pub use locks::{LockOutcome, LockOwner, LockTarget, Locks};

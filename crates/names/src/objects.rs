@@ -7,7 +7,7 @@ use crate::limits::WITNESS_DEADLINE;
 use crate::sessions::Final;
 use node::rings::VolumeSpace;
 use stripe::protocol::ObjectReply;
-use stripe::{Description, FileRef, Kept, Witness};
+use stripe::{Description, FileRef, Kept, Told, Witness};
 use wire::{Errno, FileId, Fragment, Home, Layout, NodeId, ObjectId};
 
 /// The objects of one file.
@@ -69,9 +69,15 @@ pub trait Objects: 'static {
         home: Home,
         objects: &[(ObjectId, Description)],
     ) -> (Option<u64>, Vec<Result<(), Errno>>);
-    /// What the object on this disk was told of its file, if it was.
-    async fn description(&self, home: Home, object: ObjectId)
-    -> Result<Option<Description>, Errno>;
+    /// Every object knows this of its file, on stable storage.
+    async fn describe_all(
+        &self,
+        objects: &ObjectsOf,
+        description: &Description,
+    ) -> Result<(), Errno>;
+    /// What an object says of itself and of its file; ENOENT where there is none.
+    async fn description(&self, server: NodeId, object: Kept)
+    -> Result<(ObjectReply, Told), Errno>;
     /// Room on these servers, in bytes; the counts of files are 0.
     async fn space(&self, servers: &[NodeId]) -> Result<VolumeSpace, Errno>;
 }
@@ -161,14 +167,20 @@ impl Objects for stripe::Client {
         stripe::Client::describe(self, home, objects).await
     }
 
+    async fn describe_all(
+        &self,
+        objects: &ObjectsOf,
+        description: &Description,
+    ) -> Result<(), Errno> {
+        stripe::Client::describe_all(self, &objects.reference(), description).await
+    }
+
     async fn description(
         &self,
-        home: Home,
-        object: ObjectId,
-    ) -> Result<Option<Description>, Errno> {
-        let kept = Kept { object, disk: home.disk };
-        let (_, told) = stripe::Client::description(self, home.server, kept).await?;
-        Ok(told.description)
+        server: NodeId,
+        object: Kept,
+    ) -> Result<(ObjectReply, Told), Errno> {
+        stripe::Client::description(self, server, object).await
     }
 
     async fn space(&self, servers: &[NodeId]) -> Result<VolumeSpace, Errno> {

@@ -12,7 +12,7 @@ use crate::sessions::Final;
 use crate::transaction::{Effect, Transaction};
 use std::ops::ControlFlow;
 use store::{Append, Batch, Entry, Store};
-use wire::{Decoder, Errno, FileId, Layout, Short, Wall};
+use wire::{Decoder, Errno, FileId, Fragment, Layout, Short, Wall};
 
 /// What is known of a file of a restored volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,10 +183,12 @@ fn table(store: &Store, site: u8, table: Table) -> Result<Vec<Entry>, OpenError>
 }
 
 /// What a comparison with the objects found out.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Compared {
     /// Where the columns are, and the epoch that the objects know.
     pub layout: Layout,
+    /// The block map.
+    pub fragments: Vec<Fragment>,
     /// The truncate generation.
     pub truncations: u32,
     /// What the objects say; `None` when there are none, and need be none.
@@ -254,6 +256,7 @@ impl Transaction<'_> {
         }
         inode.touch(self.now);
         self.put_inode(&inode);
+        self.put_fragments(file, &found.fragments)?;
         if let Some(size) = found.unfinished {
             self.put(keys::truncation(file), encoded(&size));
             self.effect(Effect::Truncating(file, size));

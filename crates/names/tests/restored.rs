@@ -201,7 +201,80 @@ fn files_left_to_compare_are_counted_down_and_one_that_is_removed_is_none() {
 }
 
 #[test]
-fn columns_that_a_file_got_since_are_named_lost_and_given_up_when_accepted() {
+fn a_file_that_got_columns_since_is_striped_as_its_objects_were_told() {
+    for kill in [0, 3, 40, 400, 2000] {
+        let (mut cluster, entry) = cluster(b"file");
+        let file = entry.attr.file;
+        let copy = cluster.copy();
+        cluster.objects.0.sizes.borrow_mut().insert(file, (70_000, entry.truncations));
+        let client = cluster.client(1);
+        let one = client.clone();
+        let grown = cluster.run(1, async move {
+            let homes = vec![SERVERS[0].into()];
+            one.add_columns(&WHO, file, homes).await.unwrap().layout.unwrap()
+        });
+        let map = cluster.run(1, async move { client.fragments(file, 0, 99).await.unwrap().1 });
+        let all = (0..).zip(grown.homes()).map(|(column, home): (u16, Home)| {
+            (home.server, column, grown.epoch, 30_000 - u64::from(column) * 100)
+        });
+        tell(&cluster, &entry, &all.collect::<Vec<_>>());
+        cluster.objects.0.sizes.borrow_mut().insert(file, (99_000, entry.truncations));
+        cluster.bring_back_accepted(copy);
+        cluster.turns(kill);
+        if kill % 2 == 0 {
+            cluster.restart()
+        } else {
+            cluster.power_cut()
+        }
+        let found = open(&mut cluster, file).unwrap();
+        let layout = found.layout.unwrap();
+        assert!(layout.homes().eq(grown.homes()), "{kill} turns: {layout:?}");
+        assert_eq!((found.attr.size, layout.epoch > grown.epoch), (99_000, true), "{kill} turns");
+        let client = cluster.client(1);
+        let now = cluster.run(1, async move { client.fragments(file, 0, 99).await.unwrap() });
+        assert_eq!(now, (layout.epoch, map), "{kill} turns");
+        assert_eq!(restoration(&cluster), (0, 0));
+    }
+}
+
+/// All objects of a file that got columns were made then, also those of holes.
+#[test]
+fn a_column_of_such_a_file_that_is_nowhere_is_a_loss_also_where_all_others_are_there() {
+    for lost in 0..4 {
+        let (mut cluster, entry) = cluster(b"file");
+        let file = entry.attr.file;
+        let copy = cluster.copy();
+        let client = cluster.client(1);
+        let grown = cluster.run(1, async move {
+            let homes = vec![SERVERS[0].into()];
+            client.add_columns(&WHO, file, homes).await.unwrap().layout.unwrap()
+        });
+        let all = (0..).zip(grown.homes()).filter(|(column, _)| *column != lost);
+        let all = all.map(|(column, home): (u16, Home)| (home.server, column, grown.epoch, 0));
+        tell(&cluster, &entry, &all.collect::<Vec<_>>());
+        cluster.bring_back_accepted(copy);
+        assert_eq!(open(&mut cluster, file).map(drop), Err(Errno::EIO), "column {lost}");
+        assert_eq!(restoration(&cluster), (0, 1));
+    }
+}
+
+#[test]
+fn columns_that_were_given_up_hold_no_bytes_of_the_file_once_it_gets_columns_again() {
+    let (mut cluster, entry) = cluster(b"file");
+    let file = entry.attr.file;
+    tell(&cluster, &entry, &[(SERVERS[0], 3, 1, 70)]);
+    let client = cluster.client(1);
+    let refused = cluster
+        .run(1, async move { client.add_columns(&WHO, file, vec![SERVERS[0].into()]).await });
+    assert_eq!(refused.map(drop), Err(Errno::EBUSY));
+    let client = cluster.client(1);
+    let added = cluster
+        .run(1, async move { client.add_columns(&WHO, file, vec![SERVERS[1].into()]).await });
+    assert_eq!(added.unwrap().layout.unwrap().width(), 4);
+}
+
+#[test]
+fn bytes_in_columns_that_no_object_was_told_of_are_named_lost_and_given_up_when_accepted() {
     let (mut cluster, entry) = cluster(b"file");
     let file = entry.attr.file;
     let copy = cluster.copy();

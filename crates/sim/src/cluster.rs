@@ -9,14 +9,14 @@ use crate::run::{Members, Roles};
 use endpoint::limits::PAGE_BYTES;
 use files::cluster::{ClientRole, ManagerRole, NodeRoles, members_store, names_store, start};
 use members::Identity;
-use names::{IoServer, Who, homes_of};
+use names::{Entry, IoServer, Who, homes_of};
 use node::rings::StoreId;
 use node::{Bug, Cx};
 use std::any::Any;
 use std::rc::Rc;
 use std::time::Duration;
 use store::{Store, StoreError};
-use wire::{Errno, FileId, Layout, NodeId, VolumeId};
+use wire::{Errno, FileId, FileKind, Home, Layout, NodeId, VolumeId};
 
 const VOLUME: VolumeId = VolumeId(7);
 /// Bytes of an I/O server's cache: small, so that blocks are evicted and read again.
@@ -25,6 +25,8 @@ const CACHE_BYTES: usize = 4 << 20;
 const CACHE_BESIDE_MEMORY_BYTES: usize = 512 << 10;
 /// Bytes of a log that start a checkpoint where names are salvaged: so few that descriptions are soon in place.
 const CHECKPOINT_BYTES: u64 = 128 << 10;
+/// Columns of a file that gets no more of them.
+const WIDENED_MAX: u16 = 6;
 /// Directory entries for each frame that is lent.
 const ENTRIES_PER_FRAME: usize = 6;
 
@@ -113,7 +115,7 @@ pub(crate) fn server(
 
 pub(crate) fn mount(
     manager: NodeId,
-    moves_per_minute: u32,
+    (moves_per_minute, widens_per_minute): (u32, u32),
     lends_mib: u32,
     backups: Option<Backups>,
 ) -> Role {
@@ -121,6 +123,10 @@ pub(crate) fn mount(
         if let Some(pause) = Duration::from_secs(60).checked_div(moves_per_minute) {
             let (cx, names) = (&boot.cx, names::Client::new(&boot.cx, manager, VOLUME));
             cx.spawn("mover", mover(cx.clone(), names, pause));
+        }
+        if let Some(pause) = Duration::from_secs(60).checked_div(widens_per_minute) {
+            let (cx, names) = (&boot.cx, names::Client::new(&boot.cx, manager, VOLUME));
+            cx.spawn("widener", widener(cx.clone(), names, pause));
         }
         if let Some(backups) = backups.clone() {
             let (cx, names) = (&boot.cx, names::Client::new(&boot.cx, manager, VOLUME));
@@ -145,12 +151,49 @@ async fn mover(cx: Cx, names: names::Client, pause: Duration) {
     }
 }
 
+/// One who gives files columns.
+async fn widener(cx: Cx, names: names::Client, pause: Duration) {
+    loop {
+        cx.sleep(pause).await;
+        let _ = widen_one(&cx, &names).await;
+    }
+}
+
+async fn widen_one(cx: &Cx, names: &names::Client) -> Result<(), Errno> {
+    let homes = homes_of(&names.servers().await?);
+    let any = |count: usize| (cx.random() % count.max(1) as u64) as usize;
+    let root = listed(names, FileId::ROOT).await?;
+    let mut files = layouts_of(&root);
+    // Of the directories of workers one at a time.
+    let directories: Vec<FileId> = root
+        .iter()
+        .map(|entry| entry.attr)
+        .filter(|attr| attr.kind == FileKind::Directory)
+        .map(|attr| attr.file)
+        .collect();
+    if let Some(directory) = directories.get(any(directories.len())) {
+        files.extend(layouts_of(&listed(names, *directory).await?));
+    }
+    files.retain(|(_, layout)| layout.width() < WIDENED_MAX);
+    let (Some((file, _)), false) = (files.get(any(files.len())), homes.is_empty()) else {
+        return Ok(());
+    };
+    let more: Vec<Home> = (0..=any(2)).map(|_| homes[any(homes.len())]).collect();
+    names.add_columns(&Who::ROOT, *file, more).await.map(drop)
+}
+
+async fn listed(names: &names::Client, directory: FileId) -> Result<Vec<Entry>, Errno> {
+    let listing = names.read_directory(&Who::ROOT, directory, 0, 16 << 10, true).await?;
+    Ok(listing.entries.iter().filter_map(|listed| listed.entry).collect())
+}
+
+fn layouts_of(entries: &[Entry]) -> Vec<(FileId, Layout)> {
+    entries.iter().filter_map(|entry| Some((entry.attr.file, entry.layout?))).collect()
+}
+
 async fn move_one(cx: &Cx, names: &names::Client) -> Result<(), Errno> {
     let homes = homes_of(&names.servers().await?);
-    let listing = names.read_directory(&Who::ROOT, FileId::ROOT, 0, 16 << 10, true).await?;
-    let entries = listing.entries.iter().filter_map(|listed| listed.entry);
-    let files: Vec<(FileId, Layout)> =
-        entries.filter_map(|entry| Some((entry.attr.file, entry.layout?))).collect();
+    let files = layouts_of(&listed(names, FileId::ROOT).await?);
     if files.is_empty() || homes.is_empty() {
         return Ok(());
     }
@@ -178,6 +221,7 @@ pub fn roles(experiment: &Experiment, bugs: u128) -> Roles {
     let disks = all_disks(experiment.shape.disks);
     let scrub = experiment.shape.scrub();
     let servers = servers.into_iter().map(|id| IoServer { disks, ..IoServer::from(id) });
+    let changes = (experiment.shape.moves_per_minute, experiment.shape.widens_per_minute);
     let backups = Backups::default();
     let taken = experiment.restores().then(|| backups.clone());
     let salvages = experiment.salvages();
@@ -188,7 +232,7 @@ pub fn roles(experiment: &Experiment, bugs: u128) -> Roles {
     Roles {
         manager: with_stop(manager),
         server: with_stop(server),
-        mount: mount(at, experiment.shape.moves_per_minute, lends_mib, taken),
+        mount: mount(at, changes, lends_mib, taken),
         bugs,
         backups,
     }

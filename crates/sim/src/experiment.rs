@@ -69,6 +69,8 @@ pub struct Shape {
     pub clock_skew_ms: u64,
     /// How often in a minute each mount has a column of some file moved to some disk.
     pub moves_per_minute: u32,
+    /// How often in a minute each mount has some file get columns.
+    pub widens_per_minute: u32,
     /// What every machine lends to network memory, in MiB; at 0 there is none. A program on each keeps pages there.
     pub lend_mib: u32,
     /// In so many seconds everything that machines store is read once; at 0 once a week, which is never.
@@ -94,6 +96,7 @@ impl Default for Shape {
             file_kib: 256,
             clock_skew_ms: 500,
             moves_per_minute: 0,
+            widens_per_minute: 0,
             lend_mib: 0,
             scrub_seconds: 0,
         }
@@ -327,6 +330,7 @@ impl Experiment {
             ("file_kib", self.shape.file_kib.into(), 1, FILE_KIB_MAX.into()),
             ("clock_skew_ms", self.shape.clock_skew_ms, 0, SKEW_MS_MAX),
             often("moves_per_minute", self.shape.moves_per_minute),
+            often("widens_per_minute", self.shape.widens_per_minute),
             ("lend_mib", self.shape.lend_mib.into(), 0, LEND_MIB_MAX.into()),
             ("scrub_seconds", self.shape.scrub_seconds.into(), 0, SECONDS_MAX),
             chance("drop_per_million", faults.drop_per_million),

@@ -13,7 +13,7 @@ use crate::storage::Crash;
 use crate::workload::Workload;
 use crate::world::World;
 use node::rings::DiskFile;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use wire::{FileId, NodeId};
 
 /// A backup that takes longer was broken off.
@@ -47,6 +47,8 @@ pub struct Restoring {
     /// The names when the cluster stopped.
     names: NameCheck,
     objects: BTreeSet<(NodeId, usize, DiskFile)>,
+    /// Files of which every column has its object.
+    whole: BTreeSet<FileId>,
     numbers: BTreeSet<FileId>,
     /// Servers, where names are salvaged.
     salvages: Option<usize>,
@@ -70,6 +72,7 @@ impl Restoring {
             kept: Vec::new(),
             names: NameCheck::default(),
             objects: BTreeSet::new(),
+            whole: BTreeSet::new(),
             numbers: BTreeSet::new(),
             salvages: None,
             described: Described::new(),
@@ -159,6 +162,22 @@ impl Restoring {
                 }
             }
         }
+        self.whole = self.whole_files();
+    }
+
+    /// Files with objects of all columns from the first to the last that there is, and of more than one. Others may be
+    /// refused: what is a hole of a file that was open at the backup may have had bytes.
+    fn whole_files(&self) -> BTreeSet<FileId> {
+        let mut columns: BTreeMap<FileId, BTreeSet<u16>> = BTreeMap::new();
+        for (_, _, file) in &self.objects {
+            let DiskFile::Object(object) = file else { continue };
+            columns.entry(object.file).or_default().insert(object.column);
+        }
+        let is_whole = |columns: &BTreeSet<u16>| {
+            columns.len() > 1
+                && columns.last().map(|last| usize::from(*last) + 1) == Some(columns.len())
+        };
+        columns.into_iter().filter(|(_, columns)| is_whole(columns)).map(|(file, _)| file).collect()
     }
 
     /// The manager's stores are restored from one of the backups; `None` when there is none.
@@ -179,6 +198,7 @@ impl Restoring {
         model.names.go_back(names);
         model.restored = true;
         let live: BTreeSet<FileId> = self.names.live().collect();
+        model.whole.clone_from(&self.whole);
         model.data.came_back(|file| !live.contains(&file), *begun);
         Ok(Some(format!("restored from backup {} of {}", which + 1, self.kept.len())))
     }
@@ -221,6 +241,7 @@ impl Restoring {
         model.names = self.names.clone();
         model.restored = false;
         model.salvaged = None;
+        model.whole.clear();
     }
 
     /// Files are to be made in the restored volume.

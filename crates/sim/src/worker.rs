@@ -16,6 +16,7 @@ use crate::random::Random;
 use audit::Audit;
 use endpoint::Frames;
 use node::rings::{DirectoryEntry, FileOp, FileReply, Handle, Name};
+use std::collections::BTreeSet;
 use wire::limits::PAYLOAD_BYTES_MAX;
 use wire::{Errno, FileId, FileKind, NodeId, SetAttr};
 
@@ -39,6 +40,8 @@ pub struct Model {
     pub restored: bool,
     /// The names are lost: an audit reads these files, which are back and whole.
     pub salvaged: Option<Vec<FileId>>,
+    /// Files all of whose objects are there, though names are those of a backup: none of them may be refused as lost.
+    pub whole: BTreeSet<FileId>,
     /// Whether something is or was lately wrong with the world, so that operations may fail.
     pub troubled: bool,
     /// Operations that succeeded.

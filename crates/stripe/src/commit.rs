@@ -342,7 +342,7 @@ fn record(kind: Kind, object: &Object, head: Head, stretches: &[Stretch]) -> Rec
         Run::add(&mut runs, stretch.first, stretch.sums.len() as u32);
     }
     let sums = stretches.iter().flat_map(|stretch| stretch.sums.iter().copied()).collect();
-    Record { kind, object: object.id, head, runs, sums }
+    Record { runs, sums, ..Record::bare(kind, object.id, head) }
 }
 
 /// Adds runs to those that may be torn. What is tried again and again is there once.

@@ -5,6 +5,9 @@
 //! object is damaged. It comes there with the next checkpoint, by a header that is written anyway or, for objects that
 //! nothing else happened to, by one that the checkpoint writes for it: no request waits for a disk. A description
 //! since the last checkpoint goes with a crash, and the one before counts again.
+//!
+//! A layout of which the objects alone cannot tell where bytes are is told before it is used, and stable then: it is in
+//! the log. No later description takes it back: one of an earlier layout leaves the layout that the object has.
 
 use crate::disk::Disk;
 use crate::limits::{
@@ -56,12 +59,29 @@ impl Description {
     pub const BYTES_MAX: usize =
         Description::FIXED_BYTES + DESCRIBED_LAYOUT_BYTES_MAX + DESCRIBED_PATH_BYTES_MAX;
 
+    /// What `before` had and this one does not tell better stays: a path where it has none, a later layout, and the
+    /// columns that have objects, since a manager whose names are of before does not know of all that came since.
+    pub(crate) fn keep(&mut self, before: &Description) {
+        self.present |= before.present;
+        if self.path.is_empty() {
+            self.path.clone_from(&before.path);
+        }
+        if self.epoch() < before.epoch() {
+            self.layout.clone_from(&before.layout);
+        }
+    }
+
     fn kept_layout(&self) -> &[u8] {
         if self.layout.len() <= DESCRIBED_LAYOUT_BYTES_MAX { &self.layout } else { &[] }
     }
 
     fn kept_path(&self) -> &[u8] {
         &self.path[self.path.len().saturating_sub(DESCRIBED_PATH_BYTES_MAX)..]
+    }
+
+    /// The epoch of its layout, 0 where it has none.
+    pub fn epoch(&self) -> u32 {
+        Decoder::new(self.kept_layout()).u32().unwrap_or(0)
     }
 
     /// Bytes that [`encode`](Description::encode) writes.
@@ -181,22 +201,14 @@ impl Inner {
             return Err(Errno::ENOENT);
         }
         let object = self.object(ask).await?;
-        let mut state = object.state.borrow_mut();
-        if state.phase != Phase::Open || !state.exists {
-            return Err(Errno::ENOENT);
-        }
-        if let Some(before) = state.description.as_deref() {
-            // A manager whose names are of before does not know of all that came since.
-            description.present |= before.present;
-            if description.path.is_empty() {
-                description.path.clone_from(&before.path);
-            }
-        }
+        let is_known = self.take_description(&object, &mut description)?;
         let told = if description.path.is_empty() { Err(Errno::ENODATA) } else { Ok(()) };
-        if state.description.as_deref() == Some(&description) {
+        if ask.stable {
+            self.log_description(&object).await?;
+        }
+        if is_known {
             return told;
         }
-        state.description = Some(Rc::new(description));
         let disk = self.disk(&object);
         let is_first = disk.described.borrow().is_empty();
         disk.described.borrow_mut().insert(object.id, object.clone());
@@ -207,6 +219,43 @@ impl Inner {
             disk.work.notify_all();
         }
         told
+    }
+
+    /// The object has the description, with what it had and keeps; whether it had all of it.
+    fn take_description(
+        &self,
+        object: &Object,
+        description: &mut Description,
+    ) -> Result<bool, Errno> {
+        let mut state = object.state.borrow_mut();
+        if state.phase != Phase::Open || !state.exists {
+            return Err(Errno::ENOENT);
+        }
+        if let Some(before) = state.description.as_deref() {
+            description.keep(before);
+        }
+        let is_known = state.description.as_deref() == Some(&*description);
+        if !is_known {
+            state.description = Some(Rc::new(description.clone()));
+        }
+        Ok(is_known)
+    }
+
+    /// Makes the description of an object stable.
+    async fn log_description(self: &Rc<Self>, object: &Rc<Object>) -> Result<(), Errno> {
+        let disk = self.disk(object);
+        self.wait_for_log(disk).await?;
+        self.reserve(disk, BLOCK_BYTES as u64).await?;
+        let _gate = object.commits.acquire(1).await;
+        let (phase, stable, description) = {
+            let state = object.state.borrow();
+            (state.phase, state.stable, state.description.clone())
+        };
+        let head = stable.filter(|_| phase == Phase::Open).ok_or(Errno::ENOENT)?;
+        let bare = Record::bare(Kind::Describe, object.id, head);
+        self.put_record(object, Record { description, ..bare }).await?;
+        object.state.borrow_mut().announced = true;
+        Ok(())
     }
 
     /// Where nothing else brings a checkpoint, what was described has one of its own after some time.

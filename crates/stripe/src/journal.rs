@@ -270,6 +270,7 @@ impl Journal {
 impl Record {
     /// A record without blocks.
     pub fn bare(kind: Kind, object: wire::ObjectId, head: crate::object::Head) -> Record {
-        Record { kind, object, head, runs: Vec::new(), sums: Vec::new() }
+        let (runs, sums, description) = (Vec::new(), Vec::new(), None);
+        Record { kind, object, head, runs, sums, description }
     }
 }

@@ -169,10 +169,10 @@ pub const PAST_LIVES_MAX: usize = 8;
 /// Objects that a census asks a disk about at a time.
 pub const CENSUS_PARALLEL: usize = 32;
 /// Longest path that an object's description keeps: such a one fits in a trailer with all else.
-pub const DESCRIBED_PATH_BYTES_MAX: usize = 1024;
-/// Longest layout with its block map that an object's description keeps: 32 columns take 108 bytes, and 27 are left for
-/// each of 29 fragments. A longer one is left out.
-pub const DESCRIBED_LAYOUT_BYTES_MAX: usize = 896;
+pub const DESCRIBED_PATH_BYTES_MAX: usize = 960;
+/// Longest layout with its block map that an object's description keeps: 32 columns take 108 bytes, and 31 fragments,
+/// as many as there are when each column but one was added by itself, 27 each and 4. A longer one is left out.
+pub const DESCRIBED_LAYOUT_BYTES_MAX: usize = 960;
 /// Objects described that start a checkpoint: their records are 1 MiB of log, if they had none.
 pub const DESCRIBED_MAX: usize = 256;
 /// A description is in place after so long also where nothing else brings a checkpoint.

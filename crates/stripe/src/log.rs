@@ -8,7 +8,8 @@
 //!  16  generation 4 | runs 4 | sequence 8 | data blocks 4 | checksums 4
 //!  40  object 14 | head 159 | 0 to 216
 //! 216  salt 8 | previous 8 | synced 8
-//! 240  runs: first block 8, count 4; then checksums of 4 bytes; 0 to the block's end
+//! 240  runs: first block 8, count 4; then checksums of 4 bytes; of a Describe the file's description, behind its
+//!      length of 2 bytes; 0 to the block's end
 //! ```
 //!
 //! Logs are written over: behind a log's last record lie those of an earlier generation and the data of clients. The
@@ -23,10 +24,12 @@
 //! last one that was known to be durable when this one was written. So damage in front of what was acknowledged is told
 //! from an end that a power cut tore, whose records cannot say that more than the ones in front of them was durable.
 
+use crate::description::Description;
 use crate::limits::RECORD_META_BLOCKS_MAX;
 use crate::object::{FORMAT_VERSION, Head};
 use crate::protocol::{decode_object, encode_object};
 use crate::sums::crc_of_rest;
+use std::rc::Rc;
 use wire::ObjectId;
 use wire::checksum::crc32c;
 use wire::codec::{Decoder, Encoder, Short};
@@ -54,12 +57,15 @@ pub enum Kind {
     Remove = 5,
     /// The blocks named are holes: they read as zeros, and nothing of them is in place. And the head.
     Punch = 6,
+    /// What the object keeps of its file from here on; and the head.
+    Describe = 7,
 }
 
 impl Kind {
     fn parse(byte: u8) -> Option<Kind> {
         use Kind::*;
-        [Commit, Intent, Placed, Cut, Remove, Punch].into_iter().find(|kind| *kind as u8 == byte)
+        let all = [Commit, Intent, Placed, Cut, Remove, Punch, Describe];
+        all.into_iter().find(|kind| *kind as u8 == byte)
     }
 
     fn has_sums(self) -> bool {
@@ -128,6 +134,8 @@ pub struct Record {
     pub runs: Vec<Run>,
     /// Their checksums, in order; none in intents, removals and holes.
     pub sums: Vec<u32>,
+    /// Of a Describe alone.
+    pub description: Option<Rc<Description>>,
 }
 
 impl Record {
@@ -144,7 +152,8 @@ impl Record {
     /// Blocks of the description.
     pub fn meta_blocks(&self) -> usize {
         let sums = if self.kind.has_sums() { self.blocks() * 4 } else { 0 };
-        (FIXED_BYTES + self.runs.len() * RUN_BYTES + sums).div_ceil(BLOCK_BYTES)
+        let told = self.description.as_ref().map_or(0, |description| 2 + description.bytes());
+        (FIXED_BYTES + self.runs.len() * RUN_BYTES + sums + told).div_ceil(BLOCK_BYTES)
     }
 
     /// Bytes of the whole record in the log.
@@ -174,6 +183,9 @@ impl Record {
         sums.iter().for_each(|sum| {
             rest.u32(*sum);
         });
+        if let Some(description) = &self.description {
+            description.encode(rest.u16(description.bytes() as u16));
+        }
         let sum = crc32c(meta);
         meta[4..8].copy_from_slice(&sum.to_le_bytes());
     }
@@ -268,7 +280,14 @@ impl Start {
             .map(|_| Ok(Run { first: rest.u64()?, count: rest.u32()? }))
             .collect::<Result<Vec<_>, Short>>()?;
         let sums = (0..self.sums).map(|_| rest.u32()).collect::<Result<Vec<_>, Short>>()?;
-        let record = Record { kind: self.kind, object, head, runs, sums };
+        let description = match self.kind {
+            Kind::Describe => {
+                rest.u16()?;
+                Some(Rc::new(Description::decode(&mut rest)?))
+            }
+            _ => None,
+        };
+        let record = Record { kind: self.kind, object, head, runs, sums, description };
         let wanted_sums = if self.kind.has_sums() { record.blocks() } else { 0 };
         let fits = record.data_blocks() == self.data_blocks && record.sums.len() == wanted_sums;
         if fits { Ok(record) } else { Err(End::Here) }
@@ -283,7 +302,7 @@ mod tests {
 
     fn record() -> impl Strategy<Value = Record> {
         use Kind::*;
-        let kinds = [Commit, Intent, Placed, Cut, Remove, Punch];
+        let kinds = [Commit, Intent, Placed, Cut, Remove, Punch, Describe];
         let runs = prop::collection::vec((0u64..1 << 40, 1u32..50), 0..40);
         (prop::sample::select(kinds.to_vec()), runs, any::<u64>()).prop_map(
             |(kind, runs, length)| {
@@ -291,9 +310,14 @@ mod tests {
                 let runs: Vec<Run> =
                     runs.into_iter().map(|(first, count)| Run { first, count }).collect();
                 let head = Head { epoch: 1, length, ..Head::default() };
-                let mut record = Record { kind, object, head, runs, sums: Vec::new() };
+                let mut record = Record { runs, ..Record::bare(kind, object, head) };
                 if kind.has_sums() {
                     record.sums = (0..record.blocks() as u32).map(|i| i * 7).collect();
+                }
+                if kind == Describe {
+                    let path = vec![7; length as usize % 900];
+                    record.description =
+                        Some(Rc::new(Description { path, size: length, ..Description::default() }));
                 }
                 record
             },

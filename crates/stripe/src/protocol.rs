@@ -75,9 +75,10 @@ pub mod op {
     pub const SEEK: u16 = 22;
 
     /// Describes the files of `bytes` objects, all on the disk `disk`; the trailer has them as
-    /// [`encode_some`](crate::description::encode_some) writes it. Stable with the next checkpoint and not before. The
-    /// reply's trailer says 0 or an error number of each, 2 bytes; ENODATA when it was told and has no path, as
-    /// neither this one nor the one before had one. May be executed twice.
+    /// [`encode_some`](crate::description::encode_some) writes it. Stable with the next checkpoint and not before,
+    /// unless `stable` asks for more: then it is when the reply comes. The reply's trailer says 0 or an error number
+    /// of each, 2 bytes; ENODATA when it was told and has no path, as neither this one nor the one before had one. A
+    /// layout of an earlier epoch than the object knows leaves that one. May be executed twice.
     pub const DESCRIBE: u16 = 23;
     /// Pure. As [`ATTRIBUTES`]; the reply's trailer is a [`Told`](crate::Told).
     pub const DESCRIPTION: u16 = 24;

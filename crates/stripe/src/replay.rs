@@ -39,6 +39,7 @@ enum Source {
 #[derive(Default)]
 pub(crate) struct Replay {
     head: Option<Head>,
+    description: Option<Rc<Description>>,
     blocks: BTreeMap<u64, (Source, u32)>,
     /// Blocks that may be torn.
     torn: BTreeSet<u64>,
@@ -58,6 +59,20 @@ pub(crate) struct Replay {
 }
 
 impl Replay {
+    /// What the object was told of its file, by the log and by its header: a checkpoint that was cut off may have put
+    /// there what was told later.
+    fn described(&self, placed: Option<Description>) -> Option<Rc<Description>> {
+        match (&self.description, placed) {
+            (None, placed) => placed.map(Rc::new),
+            (Some(logged), None) => Some(logged.clone()),
+            (Some(logged), Some(placed)) => {
+                let mut both = Description::clone(logged);
+                both.keep(&placed);
+                Some(Rc::new(both))
+            }
+        }
+    }
+
     /// The next record of the object.
     pub fn take(&mut self, record: &Record, generation: u32, data_at: u64) {
         let blocks = record.runs.iter().flat_map(|run| run.blocks());
@@ -79,6 +94,7 @@ impl Replay {
                 self.cut = Some(self.cut.map_or(kept, |cut| cut.min(kept)));
                 self.file_cut = Some(self.file_cut.map_or(kept, |cut| cut.min(kept)));
             }
+            Kind::Describe => self.description.clone_from(&record.description),
             Kind::Commit => {}
         }
         for (index, (block, sum)) in blocks.zip(&record.sums).enumerate() {
@@ -175,7 +191,7 @@ impl Inner {
             return Ok(None);
         };
         let sequence = header.map_or(0, |header| header.sequence);
-        let description = header.and_then(|header| header.description(&bytes)).map(Rc::new);
+        let placed = header.and_then(|header| header.description(&bytes));
         let mut work = Work {
             disk,
             id,
@@ -183,7 +199,7 @@ impl Inner {
             head,
             sequence,
             found,
-            description,
+            description: replay.described(placed),
             sums: BTreeMap::new(),
             mended: BTreeMap::new(),
             torn: 0,

@@ -73,6 +73,50 @@ fn a_description_is_kept_by_the_next_checkpoint_and_by_everything_after_it() {
     has_its_bytes(&mut world, &file);
 }
 
+/// A description with a layout of this epoch.
+fn of_epoch(path: &str, epoch: u32) -> Description {
+    Description { layout: [&epoch.to_le_bytes()[..], &[9; 200]].concat(), ..described(path) }
+}
+
+#[test]
+fn what_is_told_for_good_survives_a_crash_at_once_and_a_restart_in_the_middle_of_a_checkpoint() {
+    for turns in [0, 5, 20, 60, 200] {
+        let mut world = World::new(1, 1);
+        let file = world.single(1);
+        put(&mut world, &file);
+        tell(&mut world, &file, of_epoch("/a", 1)).unwrap();
+        world.flush(0);
+        let (client, told) = (world.client.clone(), of_epoch("", 2));
+        world.run(async move { client.describe_all(&file, &told).await }).unwrap();
+        // What is told of an earlier layout does not take it back; the rest counts.
+        tell(&mut world, &file, of_epoch("/b", 1)).unwrap();
+        let server = world.servers[0].server.clone().unwrap();
+        world.servers[0].node.cx().spawn("flush", async move {
+            let _ = server.flush().await;
+        });
+        world.turns(turns);
+        world.servers[0].crash();
+        for _ in 0..2 {
+            let told = ask(&mut world, &file).unwrap().unwrap();
+            assert!([of_epoch("/a", 2), of_epoch("/b", 2)].contains(&told), "{turns}: {told:?}");
+            has_its_bytes(&mut world, &file);
+            world.servers[0].crash();
+        }
+        world.flush(0);
+        world.servers[0].kill();
+        assert_eq!(ask(&mut world, &file).unwrap().unwrap().layout, of_epoch("", 2).layout);
+    }
+}
+
+#[test]
+fn nothing_is_told_for_good_of_an_object_that_is_not_there() {
+    let mut world = World::new(1, 1);
+    let file = world.single(1);
+    let (client, told) = (world.client.clone(), of_epoch("", 2));
+    let none = world.run(async move { client.describe_all(&file, &told).await });
+    assert_eq!(none, Err(Errno::ENOENT));
+}
+
 #[test]
 fn many_descriptions_bring_a_checkpoint_and_travel_together() {
     let mut world = World::new(1, 1);

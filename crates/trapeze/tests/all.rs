@@ -34,6 +34,7 @@ mod programs;
 mod random_damage;
 mod refusals;
 mod restore;
+mod restored_kinds;
 mod run;
 mod salvage;
 mod service_speed;

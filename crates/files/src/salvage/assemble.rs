@@ -1,11 +1,11 @@
 //! A file from what its objects say. Pure.
 
-use names::{Salvaged, described_layout};
+use names::{Salvaged, latest_layout};
 use std::collections::BTreeMap;
 use stripe::protocol::ObjectReply;
 use stripe::{Description, Told};
 use wire::layout::{UNIT_BYTES_DEFAULT, column_mask};
-use wire::{Attr, BlockMap, FileId, Fragment, Home, Layout, Wall};
+use wire::{Attr, BlockMap, FileId, Fragment, Home, Layout, Placement, Wall};
 
 /// Of a file without a description only its owner may read.
 const UNKNOWN_MODE: u32 = 0o600;
@@ -43,7 +43,7 @@ pub enum Assembled {
 
 /// The file that has these objects.
 pub fn assemble(file: FileId, objects: &[Object]) -> Assembled {
-    let columns = best(objects);
+    let columns = best(objects.iter());
     let told = || objects.iter().filter_map(|object| object.told.as_ref());
     let descriptions = || told().filter_map(|(_, told)| told.description.as_ref());
     let description = descriptions().max_by_key(|description| description.ctime);
@@ -54,7 +54,7 @@ pub fn assemble(file: FileId, objects: &[Object]) -> Assembled {
         return Assembled::Nothing;
     }
     let (layout, fragments) = match description {
-        Some(description) => match described_layout(description) {
+        Some(_) => match latest_layout(descriptions()) {
             Some(known) => known,
             None => return Assembled::Unknown("its block map was too long to be kept with it"),
         },
@@ -63,12 +63,18 @@ pub fn assemble(file: FileId, objects: &[Object]) -> Assembled {
             None => return Assembled::Unknown("how it is striped is not known"),
         },
     };
-    let has_more = |object: &&Object| {
-        object.column >= layout.width() && object.reply().is_none_or(|reply| reply.length > 0)
-    };
+    // What is of an earlier layout was given up with it.
+    let has_bytes = |reply: &ObjectReply| reply.length > 0 && reply.epoch > layout.epoch;
+    let has_more =
+        |object: &&Object| object.column >= layout.width() && object.reply().is_none_or(has_bytes);
     if columns.values().any(has_more) {
         return Assembled::Unknown("it has bytes in columns that its objects were not told of");
     }
+    let columns = match layout.placement {
+        Placement::Formula => columns,
+        // Objects were told of every move that ended: what is elsewhere is a copy that was not finished.
+        Placement::Map => best(objects.iter().filter(|object| is_at_home(&layout, object))),
+    };
     let epoch = told().map(|(reply, _)| reply.epoch).fold(layout.epoch, u32::max);
     let mut found = layout.with_epoch(epoch);
     for (column, object) in columns.range(..layout.width()) {
@@ -81,8 +87,12 @@ pub fn assemble(file: FileId, objects: &[Object]) -> Assembled {
     Assembled::File(Salvaged { path, present: salvaged.present | described, ..salvaged })
 }
 
+fn is_at_home(layout: &Layout, object: &Object) -> bool {
+    object.column < layout.width() && layout.home(object.column) == object.home
+}
+
 /// The file's object of each column.
-fn best(objects: &[Object]) -> BTreeMap<u16, &Object> {
+fn best<'a>(objects: impl Iterator<Item = &'a Object>) -> BTreeMap<u16, &'a Object> {
     let mut columns: BTreeMap<u16, &Object> = BTreeMap::new();
     for object in objects {
         let known = columns.entry(object.column).or_insert(object);
@@ -170,6 +180,7 @@ mod tests {
     use super::*;
     use stripe::protocol::Shape;
     use wire::NodeId;
+    use wire::codec::Encoder;
 
     const FILE: FileId = FileId(77);
 
@@ -184,23 +195,30 @@ mod tests {
         Object { home: home(server), column, told: Some((reply, told)) }
     }
 
-    fn described(mut object: Object, size: u64, seconds: i64) -> Object {
+    fn described(object: Object, size: u64, seconds: i64) -> Object {
         let layout = Layout::new(1, 4096, &[home(1), home(2), home(3)]).unwrap();
-        let mut bytes = [0; Layout::BYTES_MAX];
-        let mut out = wire::codec::Encoder::new(&mut bytes);
+        let object = of_layout(object, &layout, &[]);
+        let (reply, mut told) = object.told.unwrap();
+        let description = told.description.as_mut().unwrap();
+        (description.size, description.used) = (size, size);
+        description.ctime.seconds = seconds;
+        description.path = format!("/at/{seconds}").into();
+        Object { told: Some((reply, told)), ..object }
+    }
+
+    /// It was told this layout.
+    fn of_layout(mut object: Object, layout: &Layout, fragments: &[Fragment]) -> Object {
+        let mut bytes = [0; 1000];
+        let mut out = Encoder::new(&mut bytes);
         layout.encode(&mut out);
+        out.u32(fragments.len() as u32);
+        for Fragment { unit, units, column, width, object_unit } in fragments {
+            out.u64(*unit).u64(*units).u16(*column).u8(*width).u64(*object_unit);
+        }
         let length = out.len();
-        let ctime = Wall { seconds, nanos: 0 };
-        let description = Description {
-            size,
-            used: size,
-            uid: 9,
-            ctime,
-            layout: [&bytes[..length], &[0; 4]].concat(),
-            path: format!("/at/{seconds}").into(),
-            ..Description::default()
-        };
-        object.told.as_mut().unwrap().1.description = Some(description);
+        let layout = bytes[..length].to_vec();
+        let description = Some(Description { uid: 9, layout, ..Description::default() });
+        object.told.as_mut().unwrap().1.description = description;
         object
     }
 
@@ -224,6 +242,25 @@ mod tests {
         assert_eq!(homes, [home(1), home(4), home(3)]);
         assert_eq!((found.layout.epoch, &*found.path), (5, &b"/at/20"[..]));
         assert_eq!((found.attr.size, found.attr.uid, found.lost), (9000, 9, false));
+    }
+
+    #[test]
+    fn a_copy_that_was_not_finished_is_no_column_of_a_file_with_a_block_map() {
+        let layout = Layout::new(3, 4096, &[home(1), home(2)]).unwrap();
+        let layout = layout.with_columns(4, &[home(3)]).unwrap();
+        let fragment =
+            Fragment { unit: 2, units: u64::MAX - 2, column: 2, width: 1, object_unit: 0 };
+        let told = |object| of_layout(object, &layout, &[fragment]);
+        let found = file(&[
+            told(object(1, 0, 4, 4096)),
+            // Its move was cut short.
+            object(9, 0, 5, 0),
+            told(object(2, 1, 4, 4096)),
+            told(object(3, 2, 4, 808)),
+        ]);
+        let homes: Vec<Home> = found.layout.homes().collect();
+        assert_eq!(homes, [home(1), home(2), home(3)]);
+        assert_eq!((found.layout.epoch, found.fragments), (5, vec![fragment]));
     }
 
     #[test]

@@ -1,37 +1,39 @@
 //! Files of a restored volume are compared with their objects, before they are opened and in the background.
 //!
-//! Where a column is not where the name space has it, it moved since the backup: then the disks are surveyed, which
-//! have the object under the file's number, with a later layout epoch than what it left behind.
+//! Where a column is not where the name space has it, it moved since the backup, or the file got columns: then the
+//! disks are surveyed, which have the objects under the file's number, and these were told the layout
+//! ([`crate::columns`]).
 
 use super::Service;
 use super::dispatch::Encoded;
-use crate::limits::{
-    BACKGROUND_BATCH, CHANGES_MAX, DEADLINE, FRAGMENTS_MAX, RETRY_INTERVAL, SURVEY_COUNT,
-};
+use crate::columns::{Column, Object, columns_of, is_undecided, latest_of, unfinished_at};
+use crate::limits::{BACKGROUND_BATCH, CHANGES_MAX, DEADLINE, RETRY_INTERVAL, SURVEY_COUNT};
 use crate::objects::{Objects, ObjectsOf};
 use crate::permissions::Who;
 use crate::restored::{Compared, Restored};
 use crate::sessions::Final;
-use crate::transaction::Transaction;
 use node::{Either, race};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
-use stripe::Description;
 use stripe::protocol::ObjectReply;
-use wire::{BlockMap, Errno, FileId, Fragment, Home, NodeId, ObjectId, Placement};
+use stripe::{Description, Kept};
+use wire::{BlockMap, Errno, FileId, Fragment, Home, Layout, NodeId, ObjectId, Placement};
 
 /// Columns that lie elsewhere than the name space has them.
 pub(super) type Strays = BTreeMap<(FileId, u16), Vec<Home>>;
 
-/// What a column's object says, on a disk; `None`: there is none.
-type Column = Option<(Home, ObjectReply)>;
-
 /// The columns of a file, wherever they are.
 struct Found {
+    /// Where they are, as the objects were told last or the name space has it, with the epoch of that.
+    layout: Layout,
+    fragments: Vec<Fragment>,
     columns: Vec<Column>,
-    /// There are objects of columns that the file does not have: it got them since, and which bytes are in them stood
-    /// in the store that is lost.
-    grown: bool,
+    /// The latest epoch that any object of the file has.
+    latest: u32,
+    /// There are objects of columns that the layout does not have.
+    has_more: bool,
+    /// There are bytes in such, of which no layout that is known says where in the file they are.
+    undecided: bool,
 }
 
 impl Found {
@@ -83,12 +85,12 @@ impl<O: Objects> Service<O> {
             self.commit(|t| t.note_lost(file)).await?;
             return Err(Errno::EIO);
         }
-        let compared = self.bring_together(&before, &found.columns).await?;
+        let compared = self.bring_together(&before, &found).await?;
         self.commit(|t| t.compared(file, &compared)).await
     }
 
-    /// By hand: what is left of a file that lost objects is all of it, and the rest zeros. The loss of one that
-    /// got columns since is what was appended then: it ends where the columns end that it had.
+    /// By hand: what is left of a file that lost objects is all of it, and the rest zeros. Bytes in columns that no
+    /// layout is known of are given up: it ends where the columns end that it had before.
     pub(super) async fn accept_lost(self: &Rc<Self>, who: &Who<'_>, file: FileId) -> Encoded {
         if !who.is_root() {
             return Err(Errno::EPERM);
@@ -109,7 +111,7 @@ impl<O: Objects> Service<O> {
         }
         let before = self.objects_of(file)?.ok_or(Errno::ESTALE)?;
         let found = self.found(&before).await?;
-        let compared = self.bring_together(&before, &found.columns).await?;
+        let compared = self.bring_together(&before, &found).await?;
         let known = self.manager.borrow().read(0, |t| t.get_attr(file))?.attr.size;
         let told = compared.totals.map_or(0, |totals| totals.size);
         let size = if found.is_cut(&before) { told } else { known.max(told) };
@@ -129,9 +131,11 @@ impl<O: Objects> Service<O> {
         let is_gone = objects.layout.homes().any(|home| self.gone.has(home));
         let moved = columns.iter().any(is_later) || columns.iter().all(Option::is_none) || is_gone;
         if moved {
-            return self.look_elsewhere(objects, columns).await;
+            return self.look_elsewhere(objects).await;
         }
-        Ok(Found { columns, grown: false })
+        let (layout, fragments) = (objects.layout, self.fragments_of(objects)?);
+        let (latest, has_more, undecided) = (layout.epoch, false, false);
+        Ok(Found { layout, fragments, columns, latest, has_more, undecided })
     }
 
     /// What the objects say where the name space has them.
@@ -146,36 +150,59 @@ impl<O: Objects> Service<O> {
         objects.layout.homes().zip(told).map(column).collect()
     }
 
-    /// The same, with what lies elsewhere.
-    async fn look_elsewhere(
-        self: &Rc<Self>,
-        objects: &ObjectsOf,
-        mut columns: Vec<Column>,
-    ) -> Result<Found, Errno> {
+    /// The columns by all objects of the file that there are.
+    async fn look_elsewhere(self: &Rc<Self>, known: &ObjectsOf) -> Result<Found, Errno> {
         self.surveyed().await;
-        let file = objects.file;
-        let strays: Vec<(u16, Vec<Home>)> = {
+        let mut places: Vec<(u16, Home)> = (0..).zip(known.layout.homes()).collect();
+        {
             let strays = self.strays.borrow();
             let strays = strays.as_ref().expect("surveyed");
-            let of_it = strays.range((file, 0)..=(file, u16::MAX));
-            of_it.map(|((_, column), homes)| (*column, homes.clone())).collect()
-        };
-        let mut grown = false;
-        for (column, homes) in strays {
-            let Some(known) = columns.get_mut(usize::from(column)) else {
-                grown = true;
-                continue;
-            };
-            for home in homes {
-                let layout = objects.layout.with_home(objects.layout.epoch, column, home);
-                let there = ObjectsOf { layout: layout.ok_or(Errno::EIO)?, ..*objects };
-                let told = self.columns_of(&there).await?.swap_remove(usize::from(column));
-                if rank(&told) > rank(known) {
-                    *known = told;
-                }
+            let of_it = strays.range((known.file, 0)..=(known.file, u16::MAX));
+            places.extend(
+                of_it.flat_map(|((_, column), homes)| homes.iter().map(|at| (*column, *at))),
+            );
+        }
+        let mut asked = self.ask_objects(known.file, &places).await;
+        let mut objects: Vec<Object> = asked.iter().filter_map(readable).collect();
+        let before = (known.layout, self.fragments_of(known)?);
+        let (layout, fragments) = latest_of(before, &objects);
+        // They were not there yet when the server was surveyed.
+        let new = (0..).zip(layout.homes()).filter(|place| !places.contains(place));
+        let new = self.ask_objects(known.file, &new.collect::<Vec<_>>()).await;
+        objects.extend(new.iter().filter_map(readable));
+        asked.extend(new);
+        for (column, told) in asked {
+            match told {
+                // What cannot be read and is no column was left behind.
+                Err(Errno::EIO) if column >= layout.width() => {}
+                told => drop(told?),
             }
         }
-        Ok(Found { columns, grown })
+        let columns = columns_of(&layout, &objects);
+        let latest = objects.iter().map(|object| object.reply.epoch).fold(layout.epoch, u32::max);
+        let has_more = objects.iter().any(|object| object.column >= layout.width());
+        let undecided = is_undecided(&layout, &objects);
+        Ok(Found { layout, fragments, columns, latest, has_more, undecided })
+    }
+
+    /// What the objects of these columns at these places say of themselves, with the columns.
+    async fn ask_objects(
+        &self,
+        file: FileId,
+        places: &[(u16, Home)],
+    ) -> Vec<(u16, Result<Option<Object>, Errno>)> {
+        let calls = places.iter().map(async |(column, home)| {
+            let object = ObjectId { volume: self.volume, file, column: *column };
+            let kept = Kept { object, disk: home.disk };
+            let told = match self.objects.description(home.server, kept).await {
+                Ok((reply, told)) => Ok(Some(Object { home: *home, column: *column, reply, told })),
+                Err(Errno::ENOENT) => Ok(None),
+                Err(_) if self.gone.has(*home) => Ok(None),
+                Err(errno) => Err(errno),
+            };
+            (*column, told)
+        });
+        node::all(calls).await
     }
 
     /// Whether objects are missing that the file had. A column without one is a hole, unless the store, or what the
@@ -183,12 +210,16 @@ impl<O: Objects> Service<O> {
     async fn lacks(&self, objects: &ObjectsOf, found: &Found) -> Result<bool, Errno> {
         let inode = self.manager.borrow().read(0, |t| t.inode(objects.file))?;
         let was_open = self.restored_row(objects.file)?.is_some_and(Restored::was_open);
-        let gone = |column: u16| self.gone.has(objects.layout.home(column));
+        let gone = |column: u16| self.gone.has(found.layout.home(column));
         let absent = (0..).zip(&found.columns).filter(|(_, told)| told.is_none());
         let absent = absent.map(|(column, _)| column).filter(|column| !gone(*column));
         let absent: Vec<u16> = absent.collect();
-        if found.grown || absent.is_empty() {
-            return Ok(found.grown);
+        if found.undecided || absent.is_empty() {
+            return Ok(found.undecided);
+        }
+        if found.layout.placement == Placement::Map {
+            // All of them were made when it got columns, those of holes too.
+            return Ok(true);
         }
         if found.columns.iter().all(Option::is_none) {
             // A size of 0 of a file that was open tells nothing.
@@ -197,8 +228,7 @@ impl<O: Objects> Service<O> {
         let told = self.descriptions(objects.file, found).await?;
         let known = inode.regular().map_or(0, |regular| regular.present);
         let had = told.iter().fold(known, |had, told| had | told.present);
-        let fragments = self.fragments_of(objects)?;
-        let map = BlockMap::new(&objects.layout, &fragments);
+        let map = BlockMap::new(&found.layout, &found.fragments);
         let columns = (0..).zip(&found.columns);
         let lengths = columns.filter_map(|(column, told)| Some((column, (*told)?.1.length)));
         let ends = lengths.map(|(column, length)| map.file_bytes(column, length));
@@ -212,65 +242,53 @@ impl<O: Objects> Service<O> {
 
     /// What the objects that are there were told of the file, which may be later than a backup.
     async fn descriptions(&self, file: FileId, found: &Found) -> Result<Vec<Description>, Errno> {
-        let there = (0..).zip(&found.columns).filter_map(|(column, told)| {
-            let object = ObjectId { volume: self.volume, file, column };
-            told.map(|(home, _)| self.objects.description(home, object))
-        });
-        node::all(there).await.into_iter().filter_map(Result::transpose).collect()
-    }
-
-    fn fragments_of(&self, objects: &ObjectsOf) -> Result<Vec<Fragment>, Errno> {
-        match objects.layout.placement {
-            Placement::Formula => Ok(Vec::new()),
-            _ => {
-                let all = |t: &Transaction<'_>| t.fragments(objects.file, 0, FRAGMENTS_MAX);
-                Ok(self.manager.borrow().read(0, all)?.1)
-            }
-        }
+        let there = (0..).zip(&found.columns);
+        let there =
+            there.filter_map(|(column, told)| Some((column, (*told)?.0))).collect::<Vec<_>>();
+        let asked = self.ask_objects(file, &there).await.into_iter();
+        let told = asked.map(|(_, told)| Ok(told?.and_then(|object| object.told.description)));
+        told.filter_map(Result::transpose).collect()
     }
 
     /// Gives all objects one layout epoch, where they have several, and asks them for the file's length.
     async fn bring_together(
         self: &Rc<Self>,
         before: &ObjectsOf,
-        columns: &[Column],
+        found: &Found,
     ) -> Result<Compared, Errno> {
-        let told = || columns.iter().flatten().map(|(_, told)| told);
-        let truncations = told().map(|told| told.truncations).fold(before.truncations, u32::max);
-        let latest = told().map(|told| told.epoch).max().unwrap_or(0);
-        let mut layout = before.layout;
-        for (number, column) in (0..).zip(columns) {
+        let truncations =
+            found.told().map(|told| told.truncations).fold(before.truncations, u32::max);
+        let mut layout = found.layout;
+        for (number, column) in (0..).zip(&found.columns) {
             if let Some((home, _)) = column {
                 layout = layout.with_home(layout.epoch, number, *home).ok_or(Errno::EIO)?;
             }
         }
-        if latest > before.layout.epoch {
-            let epoch = latest.checked_add(1).ok_or(Errno::EOVERFLOW)?;
+        if found.latest > before.layout.epoch {
+            let epoch = found.latest.checked_add(1).ok_or(Errno::EOVERFLOW)?;
             self.commit(|t| t.fence_restored(before.file, epoch, truncations)).await?;
             self.sync().await?;
             layout = layout.with_epoch(epoch);
-            self.objects.set_layout(&ObjectsOf { layout, truncations, ..*before }).await?;
+            let now = ObjectsOf { layout, truncations, ..*before };
+            self.objects.set_layout(&now).await?;
+            // What is given up is not to be found once more.
+            if found.has_more || layout.placement == Placement::Map {
+                self.describe_layout(&now, &found.fragments).await?;
+            }
         }
         let now = ObjectsOf { layout, truncations, ..*before };
-        self.teach_map(before.file, &layout)?;
-        let totals = match told().next() {
+        if layout.placement == Placement::Map {
+            self.objects.learn_map(before.file, layout.epoch, &found.fragments);
+        }
+        let totals = match found.told().next() {
             Some(_) => Some(self.objects.totals(&ObjectsOf { truncations: 0, ..now }).await?),
             None => None,
         };
-        // What was being cut when the store was lost is cut to whole rows: everything that was to stay is in them.
+        // What was being cut when the store was lost is cut.
         let is_cut = |told: &ObjectReply| told.truncations == truncations;
-        let row = u64::from(layout.unit_bytes) * u64::from(layout.width());
-        let fragments = self.fragments_of(&now)?;
-        let map = BlockMap::new(&layout, &fragments);
-        let cut = (0..).zip(columns).filter_map(|(number, column)| {
-            let (_, told) = (*column)?;
-            is_cut(&told).then(|| map.file_bytes(number, told.length))
-        });
-        let unfinished = match told().all(is_cut) {
-            true => None,
-            false => cut.max().map(|size| size.next_multiple_of(row)),
-        };
-        Ok(Compared { layout, truncations, totals, unfinished })
+        let fragments = found.fragments.clone();
+        let unfinished = unfinished_at(&layout, &fragments, &found.columns, is_cut);
+        Ok(Compared { layout, fragments, truncations, totals, unfinished })
     }
 
     /// Waits until every server has told what it has.
@@ -379,7 +397,7 @@ impl<O: Objects> Service<O> {
     }
 }
 
-/// Which of two objects of one column is the file's: the later layout, the later cut, the longer one.
-fn rank(column: &Column) -> Option<(u32, u32, u64)> {
-    column.map(|(_, told)| (told.epoch, told.truncations, told.length))
+/// An object that was asked for, if it is there and can be read.
+fn readable((_, told): &(u16, Result<Option<Object>, Errno>)) -> Option<Object> {
+    told.as_ref().ok().cloned().flatten()
 }

@@ -10,7 +10,8 @@ use crate::permissions::Who;
 use crate::protocol::Outcome;
 use crate::transaction::{CallName, Transaction};
 use std::rc::Rc;
-use wire::{Errno, FileId, Home, Layout, Placement};
+use stripe::protocol::ObjectReply;
+use wire::{Errno, FileId, Fragment, Home, Layout, Placement};
 
 /// Who asks for a change, and by which call.
 #[derive(Clone, Copy)]
@@ -30,6 +31,30 @@ impl<O: Objects> Service<O> {
         let (_, fragments) = manager.read(0, |t| t.fragments(file, 0, FRAGMENTS_MAX))?;
         self.objects.learn_map(file, layout.epoch, &fragments);
         Ok(())
+    }
+
+    /// The block map, as it is known.
+    pub(super) fn fragments_of(&self, objects: &ObjectsOf) -> Result<Vec<Fragment>, Errno> {
+        match objects.layout.placement {
+            Placement::Formula => Ok(Vec::new()),
+            Placement::Map => {
+                let all = |t: &Transaction<'_>| t.fragments(objects.file, 0, FRAGMENTS_MAX);
+                Ok(self.manager.borrow().read(0, all)?.1)
+            }
+        }
+    }
+
+    /// Objects that all have the layout's epoch are told it, with the block map, on stable storage: whatever becomes of
+    /// this store, they know where the bytes are.
+    pub(super) async fn describe_layout(
+        &self,
+        objects: &ObjectsOf,
+        fragments: &[Fragment],
+    ) -> Result<(), Errno> {
+        let described =
+            |t: &Transaction<'_>| t.described_as(objects.file, &objects.layout, fragments);
+        let description = self.manager.borrow().read(0, described)?;
+        self.objects.describe_all(objects, &description).await
     }
 
     /// The next epoch of the file's objects, on stable storage.
@@ -72,7 +97,8 @@ impl<O: Objects> Service<O> {
             return Err(Errno::EBUSY);
         }
         let before = self.objects_of(file)?.ok_or(Errno::ESTALE)?;
-        with_homes(&before.layout, 1, homes)?;
+        let wider = with_homes(&before.layout, before.layout.epoch, homes)?;
+        self.check_empty(&ObjectsOf { layout: wider, ..before }, before.layout.width()).await?;
         let epoch = self.fence(asker.who, file).await?;
         let layout = with_homes(&before.layout, epoch, homes)?;
         self.objects.set_layout(&ObjectsOf { layout, ..before }).await?;
@@ -80,7 +106,23 @@ impl<O: Objects> Service<O> {
         let fenced = ObjectsOf { layout: before.layout.with_epoch(epoch), ..before };
         self.teach_map(file, &fenced.layout)?;
         let size = self.objects.totals(&fenced).await?.size;
+        let map = self.manager.borrow().read(0, |t| t.grown_map(file, &layout, size))?;
+        self.describe_layout(&ObjectsOf { layout, ..before }, &map).await?;
         self.commit_layout(asker, file, |t| t.set_columns(file, layout, size)).await
+    }
+
+    /// EBUSY when bytes are in columns that the file is to get: they were given up with an earlier layout, and until
+    /// they are set aside they would be the file's.
+    async fn check_empty(&self, wider: &ObjectsOf, from: u16) -> Result<(), Errno> {
+        let told = self.objects.columns(wider).await;
+        let has_bytes = |told: &Result<_, Errno>| match told {
+            Ok(ObjectReply { length, .. }) => *length > 0,
+            Err(errno) => *errno != Errno::ENOENT,
+        };
+        match told[from.into()..].iter().any(has_bytes) {
+            true => Err(Errno::EBUSY),
+            false => Ok(()),
+        }
     }
 
     /// The blocks of one column go to another disk, of another server or the same one. Most of them are copied while
@@ -130,6 +172,10 @@ impl<O: Objects> Service<O> {
         let fenced = ObjectsOf { layout: now.layout.with_epoch(layout.epoch), ..now };
         self.objects.set_layout(&fenced).await?;
         self.objects.copy_column(&fenced, &ObjectsOf { layout, ..now }, column, 0).await?;
+        if layout.placement == Placement::Map {
+            let fragments = self.fragments_of(&now)?;
+            self.describe_layout(&ObjectsOf { layout, ..now }, &fragments).await?;
+        }
         let reply = self.commit_layout(asker, file, |t| t.set_layout(file, layout)).await?;
         // Not before a restart would find the new place.
         self.sync().await?;
@@ -157,7 +203,10 @@ impl<O: Objects> Service<O> {
         let before = self.objects_of(file)?.ok_or(Errno::ESTALE)?;
         let epoch = self.fence(&Who::ROOT, file).await?;
         let layout = before.layout.with_epoch(epoch);
-        self.objects.set_layout(&ObjectsOf { layout, ..before }).await?;
+        let healed = ObjectsOf { layout, ..before };
+        self.objects.set_layout(&healed).await?;
+        // They may have been told the one that was given up.
+        self.describe_layout(&healed, &self.fragments_of(&healed)?).await?;
         self.commit(|t| t.set_layout(file, layout)).await
     }
 

@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use store::{MemoryBackend, MemoryLogs, StorageBackend, Store};
 use stripe::protocol::ObjectReply;
-use stripe::{Description, Kept, Witness};
+use stripe::{Description, Kept, Told, Witness};
 use wire::{Errno, FileId, Fragment, Home, NodeId, ObjectId, VolumeId, Wall};
 
 pub const WHO: Who<'static> = Who::ROOT;
@@ -206,13 +206,30 @@ impl Objects for Fake {
         });
         (Some(self.0.verifier.get()), told.collect())
     }
-    async fn description(
+    async fn describe_all(
         &self,
-        home: Home,
-        object: ObjectId,
-    ) -> Result<Option<Description>, Errno> {
+        objects: &ObjectsOf,
+        description: &Description,
+    ) -> Result<(), Errno> {
         self.check()?;
-        Ok(self.0.described.borrow().get(&(home, object)).cloned())
+        for (column, home) in (0..).zip(objects.layout.homes()) {
+            let object = ObjectId { volume: VolumeId(5), file: objects.file, column };
+            let mut described = self.0.described.borrow_mut();
+            let known = described.entry((home, object)).or_default();
+            let path = std::mem::take(&mut known.path);
+            *known = Description { path, ..description.clone() };
+        }
+        Ok(())
+    }
+    async fn description(&self, server: NodeId, kept: Kept) -> Result<(ObjectReply, Told), Errno> {
+        if self.0.absent.get() {
+            return Err(Errno::ETIMEDOUT);
+        }
+        let known = self.0.columns.borrow();
+        let reply = known.get(&(server, kept.object)).copied().ok_or(Errno::ENOENT)?;
+        let home = Home { server, disk: kept.disk };
+        let description = self.0.described.borrow().get(&(home, kept.object)).cloned();
+        Ok((reply, Told { description, ..Told::default() }))
     }
     async fn space(&self, servers: &[NodeId]) -> Result<VolumeSpace, Errno> {
         let bytes = servers.len() as u64 * 100;

@@ -147,7 +147,14 @@ impl Worker {
             Err(errno) if model.salvaged.is_some() && !matches!(asked, Asked::Release) => {
                 Err(format!("{asked:?} of a file that was salvaged whole fails with {errno:?}"))
             }
-            Err(_) => {
+            Err(errno) => {
+                if let (Asked::Open { file }, Errno::EIO) = (&asked, errno)
+                    && model.whole.contains(file)
+                {
+                    return Err(format!(
+                        "{file:?} is refused as lost, and all its objects are there"
+                    ));
+                }
                 model.failed += 1;
                 if matches!(asked, Asked::Release) {
                     self.open = None;

@@ -131,6 +131,25 @@ impl Client {
         (verifier, results)
     }
 
+    /// All objects of the file know this of it, on stable storage. For managers.
+    pub async fn describe_all(
+        &self,
+        file: &FileRef,
+        description: &Description,
+    ) -> Result<(), Errno> {
+        let calls = self.left(file).map(async |column| {
+            let ask = ObjectRequest { bytes: 1, stable: true, ..self.request(file, column) };
+            let (trailer, _) = encode_some(&[(ask.object, description.clone())]);
+            let server = file.layout.server(column);
+            let reply = self.ask_with(server, op::DESCRIBE, false, &ask, &trailer).await;
+            match status_at(&reply, 0) {
+                Err(Errno::ENODATA) => Ok(()),
+                told => told,
+            }
+        });
+        node::all(calls).await.into_iter().collect()
+    }
+
     /// An object's attributes, and the description of its file.
     pub async fn description(
         &self,
