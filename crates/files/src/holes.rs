@@ -7,6 +7,7 @@ use crate::Files;
 use crate::flags::{KEEP_SIZE, PUNCH_HOLE, SEEK_DATA, SEEK_HOLE, ZERO_RANGE, writes};
 use crate::gather::Gather;
 use crate::inode::File;
+use crate::read::at_once;
 use crate::table::Open;
 use crate::write::Place;
 use names::Who;
@@ -177,11 +178,7 @@ impl Files {
     }
 
     async fn sought(&self, file: &Rc<File>, at: u64, what: Seek) -> Result<Option<u64>, Errno> {
-        let seek = async |reference| {
-            // As for a read, a disk that its server lacks is an error at once.
-            let now = |errno| if errno == Errno::ENXIO { Errno::EIO } else { errno };
-            self.stripe.seek(&reference, at, what).await.map_err(now)
-        };
+        let seek = async |reference| self.stripe.seek(&reference, at, what).await.map_err(at_once);
         self.persist(file, seek).await
     }
 }

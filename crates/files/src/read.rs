@@ -114,9 +114,8 @@ impl Files {
         let (mut frame, absent) = self
             .persist(file, async |reference| {
                 let into = self.frame(bytes).await?;
-                // What was written waits for a disk that its server lacks; who reads does not.
-                let now = |errno| if errno == Errno::ENXIO { Errno::EIO } else { errno };
-                self.stripe.read_marking(&reference, range.start, into).await.map_err(now)
+                let read = self.stripe.read_marking(&reference, range.start, into).await;
+                read.map_err(at_once)
             })
             .await?;
         if absent {
@@ -127,6 +126,11 @@ impl Files {
         }
         Ok(frame.freeze())
     }
+}
+
+/// What was written waits for a disk that went missing under its server; reads do not.
+pub(crate) fn at_once(errno: Errno) -> Errno {
+    if errno == Errno::ENODEV { Errno::ENXIO } else { errno }
 }
 
 impl Files {

@@ -134,7 +134,8 @@ impl Files {
     }
 
     /// Runs `attempt` until it succeeds, fails for good, or the mount's patience ends. A refusal for an old layout or
-    /// truncate generation brings fresh knowledge first.
+    /// truncate generation brings fresh knowledge first. A disk that its server refuses comes back by no waiting: EIO,
+    /// unless the file is kept elsewhere by now.
     pub(crate) async fn persist<T>(
         &self,
         file: &Rc<File>,
@@ -149,7 +150,7 @@ impl Files {
                 Err(errno) => Err(errno),
             };
             let errno = match result {
-                Err(errno) if is_passing(errno) => errno,
+                Err(errno) if is_passing(errno) || errno == Errno::ENXIO => errno,
                 result => return result,
             };
             if self.cx.now() >= give_up {
@@ -159,12 +160,15 @@ impl Files {
             self.cx.sleep(pause).await;
             pause = longer(pause);
             // EAGAIN: an object has not heard of a truncation, and never will where its column has moved away.
-            if errno == Errno::ESTALE || errno == Errno::EAGAIN {
+            if matches!(errno, Errno::ESTALE | Errno::EAGAIN | Errno::ENXIO) {
                 pause = RETRY_PAUSE;
                 // The objects are not asked: that they refuse this layout too does not mean that the file is gone.
                 match self.ask_manager(file).await {
                     Err(errno) if !is_passing(errno) || errno == Errno::ESTALE => {
-                        return Err(errno);
+                        return Err(told(errno));
+                    }
+                    Ok(()) if errno == Errno::ENXIO && is_kept_as(file, &reference) => {
+                        return Err(Errno::EIO);
                     }
                     _ => {}
                 }
@@ -379,7 +383,7 @@ impl Files {
         loop {
             match attempt().await {
                 Err(errno) if is_passing(errno) && errno != Errno::ESTALE => {}
-                result => return result,
+                result => return result.map_err(told),
             }
             if self.cx.now() >= give_up {
                 return Err(Errno::EIO);
@@ -417,20 +421,30 @@ fn outcome(file: &File) -> (Final, Mark) {
     (told, state.written.mark())
 }
 
+/// What applications are told of what is on a disk that its server refuses.
+fn told(errno: Errno) -> Errno {
+    if errno == Errno::ENXIO { Errno::EIO } else { errno }
+}
+
+/// Whether the file is kept where this says.
+fn is_kept_as(file: &File, reference: &FileRef) -> bool {
+    let now = file.state.borrow().reference();
+    now.is_ok_and(|now| now.layout == reference.layout)
+}
+
 /// The pause after this one, while whoever is asked stays away.
 fn longer(pause: Duration) -> Duration {
     (2 * pause).min(RETRY_PAUSE_MAX)
 }
 
-/// Whether the same may succeed later: the server is away or has too much to do, or we go by an old layout. A disk that
-/// its server lacks (ENXIO) may be there at the server's next start.
+/// Whether the same may succeed later: the server is away or has too much to do, or we go by an old layout. ENODEV: a
+/// disk went missing while its server ran, as one does that is unplugged, and may be there at the server's next start.
 fn is_passing(errno: Errno) -> bool {
     let passing = [
         Errno::EHOSTDOWN,
         Errno::ETIMEDOUT,
         Errno::EAGAIN,
         Errno::ENODEV,
-        Errno::ENXIO,
         Errno::ECANCELED,
         Errno::ESTALE,
     ];

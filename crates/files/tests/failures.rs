@@ -103,6 +103,7 @@ fn a_disk_that_goes_missing_ends_reads_at_once_and_an_fsync_after_the_patience()
     let file = world.block_on(client.put(FileId::ROOT, b"f", &pattern(2, 0, MIB))).expect("put");
     world.run(Duration::from_secs(2));
     world.restart(10);
+    world.run(Duration::from_secs(1)); // it serves
     let one = world.block_on(client.open(file, READ_WRITE)).expect("open");
     world.lose_disk(10);
     world.block_on(client.write(one, 0, &[1; 100_000])).expect("taken over");
@@ -116,6 +117,62 @@ fn a_disk_that_goes_missing_ends_reads_at_once_and_an_fsync_after_the_patience()
     assert_eq!(world.block_on(client.read(one, 0, MIB)).err(), Some(Errno::EIO));
     assert!(world.now.since(begun) < patience);
     assert_eq!(world.files(0).report().held_bytes, 0, "what cannot be kept is given up");
+}
+
+/// One that its server refuses when it starts, as one that is damaged or an older copy: no waiting brings it back.
+#[test]
+fn what_is_on_a_refused_disk_cannot_be_changed_and_no_change_waits_for_it() {
+    let mut world = World::new(1, 1);
+    let client = world.client(0);
+    let file = world.block_on(client.put(FileId::ROOT, b"f", &pattern(2, 0, MIB))).expect("put");
+    world.run(Duration::from_secs(2));
+    world.kill(10);
+    world.lose_disk(10);
+    world.start(10);
+    let begun = world.now;
+    world.block_on(async {
+        let one = client.open(file, READ_WRITE).await.expect("open");
+        assert_eq!(client.read(one, 0, MIB).await.err(), Some(Errno::EIO));
+        client.write(one, 0, &[1; 100_000]).await.expect("taken over");
+        assert_eq!(client.fsync(one).await, Err(Errno::EIO));
+        client.write(one, 0, &[1; 100_000]).await.expect("taken over");
+        assert_eq!(client.flush(one).await, Err(Errno::EIO));
+        assert_eq!(client.allocate(one, 0, 3 * MIB as u64, 0).await, Err(Errno::EIO));
+        // FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE
+        let punched = client.allocate(one, 0, MIB as u64, 3).await;
+        assert_eq!(punched, Err(Errno::EIO));
+        assert_eq!(client.set_size(one, 5).await.err(), Some(Errno::EIO));
+        client.close(one).await.expect("all that failed was told");
+    });
+    let span = world.now.since(begun);
+    assert!(span < Duration::from_secs(10), "{span:?}");
+    let report = world.files(0).report();
+    assert_eq!(report.held_bytes, 0, "what cannot be kept is given up");
+    let cx = world.names(0).0;
+    let refused = cx.refusals();
+    let (home, why) = refused.first_key_value().expect("what to tell people");
+    assert_eq!((refused.len(), home.server), (1, NodeId(10)));
+    assert!(why.starts_with("disk 0: ") && why.contains("missing"), "{why}");
+    assert_eq!(cx.waits(), []);
+}
+
+#[test]
+fn a_disk_that_went_missing_is_told_while_a_write_waits_for_it() {
+    let mut world = World::new(1, 1);
+    let client = world.client(0);
+    let open = world.block_on(client.create(FileId::ROOT, b"f", READ_WRITE)).expect("create");
+    world.block_on(client.write(open, 0, &[1; 5_000])).expect("write");
+    world.block_on(client.fsync(open)).expect("fsync");
+    world.lose_disk(10);
+    world.block_on(client.write(open, 0, &[2; 5_000])).expect("taken over");
+    let mut synced = Box::pin(client.fsync(open));
+    let mut poll = || synced.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    assert!(poll().is_pending());
+    world.run(Duration::from_secs(2));
+    assert!(poll().is_pending());
+    let cx = world.names(0).0;
+    let refused: Vec<String> = cx.refusals().into_values().collect();
+    assert!(refused.len() == 1 && refused[0].contains("went missing"), "{refused:?}");
 }
 
 #[test]

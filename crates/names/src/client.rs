@@ -14,7 +14,7 @@ use crate::limits::{DEADLINE, HOLDING_MAX, LIVES_MAX, RETRY_PAUSE, SLOTS};
 use crate::locks::Locks;
 use crate::protocol::{CallNumber, Operation, Point, cut, join};
 use endpoint::{Frame, FrameMut};
-use node::{Call, CallError, Cx, Notify, Pieces, Reply, Semaphore};
+use node::{Call, CallError, Cx, Notify, Pieces, Reply, Semaphore, Wait};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -174,7 +174,7 @@ impl Client {
         let parts = cut(message, number.about());
         let span = style.deadline.map(|least| if once { least } else { least.max(self.1) });
         let end = span.map_or(Time::NEVER, |span| cx.now() + span);
-        let mut lost_since = None;
+        let (begun, mut lost_since, mut _waiting) = (cx.now(), None, None);
         loop {
             let call = Call {
                 to: self.0.manager,
@@ -203,6 +203,8 @@ impl Client {
                 let late = error == CallError::Overloaded;
                 return Err(if late { Errno::ETIMEDOUT } else { error.into() });
             }
+            let (node, why) = (self.0.manager, error.into());
+            _waiting = Some(cx.note_wait(Wait { node, disk: None, since: begun, why }));
             cx.sleep(RETRY_PAUSE).await;
         }
     }

@@ -11,6 +11,7 @@ use crate::pieces::{Pieces, Spare};
 use crate::rings::*;
 use crate::scheduler::{Scheduler, TaskId, Timers};
 use crate::tickets::{Outcome, Tickets};
+use crate::waits::Waits;
 use endpoint::{Endpoint, Frame, FrameMut, Frames};
 use netrpc::{CallError, Rpc, Start};
 use std::cell::{Cell, RefCell};
@@ -54,6 +55,7 @@ pub(crate) struct Core {
     pub spare_frames: Spare<Frame>,
     pub spare_frames_mut: Spare<FrameMut>,
     pub spare_trailers: SpareTrailers,
+    pub waits: Waits,
 }
 
 /// The handle. It belongs to one node and one thread; cloning it is cheap.
@@ -125,6 +127,7 @@ impl Cx {
             spare_frames: Spare::default(),
             spare_frames_mut: Spare::default(),
             spare_trailers: SpareTrailers::default(),
+            waits: Waits::default(),
         }))
     }
 

@@ -24,6 +24,7 @@ pub mod rings;
 mod scheduler;
 mod sync;
 mod tickets;
+mod waits;
 
 pub use bugs::{Bug, Bugs};
 pub use call::{Answer, Call, Reply, Request};
@@ -34,3 +35,4 @@ pub use netrpc::CallError;
 pub use node::{Node, NodeConfig, NodeCounters};
 pub use pieces::Pieces;
 pub use sync::{Notify, Permit, Semaphore};
+pub use waits::{Wait, Waiting};

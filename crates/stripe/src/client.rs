@@ -17,8 +17,8 @@ pub use holes::Seek;
 
 use crate::limits::*;
 use crate::order::Stamp;
-use crate::protocol::{DeviceRoom, ObjectReply, ObjectRequest, Shape};
-use node::{Bug, Call, CallError, Cx, Reply};
+use crate::protocol::{DeviceRoom, ObjectReply, ObjectRequest, Shape, op, text_of};
+use node::{Bug, Call, CallError, Cx, Reply, Wait, Waiting};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -196,6 +196,8 @@ impl From<CallError> for Trouble {
     fn from(error: CallError) -> Trouble {
         match error {
             CallError::Fatal => Trouble::Fail(error.into()),
+            // No service yet: as a server that is away. ENODEV is a disk that went missing.
+            CallError::Refused => Trouble::Retry(Errno::EHOSTDOWN),
             _ => Trouble::Retry(error.into()),
         }
     }
@@ -213,6 +215,11 @@ impl Trouble {
 /// The tries of one operation: until when, and how long to wait between two.
 struct Tries<'a> {
     client: &'a Client,
+    /// Whom it asks, where that is one.
+    asked: Option<(NodeId, Option<u8>)>,
+    begun: Time,
+    /// What is waited for after a try.
+    waiting: Option<Waiting>,
     until: Time,
     pause: Duration,
     damaged: u32,
@@ -235,6 +242,8 @@ impl Tries<'_> {
             return Err(errno);
         }
         self.client.count(|c| c.retries += 1);
+        let wait = |(node, disk)| Wait { node, disk, since: self.begun, why: errno };
+        self.waiting = self.asked.map(|asked| cx.note_wait(wait(asked)));
         cx.sleep(self.pause).await;
         self.pause = (self.pause * 2).min(RETRY_PAUSE_MAX);
         Ok(())
@@ -334,9 +343,26 @@ impl Client {
         self.0.counters.set(counters);
     }
 
-    fn tries(&self) -> Tries<'_> {
-        let until = self.cx().now() + self.0.patience.get();
-        Tries { client: self, until, pause: RETRY_PAUSE, damaged: 0 }
+    fn tries(&self, asked: Option<(NodeId, Option<u8>)>) -> Tries<'_> {
+        let (begun, pause) = (self.cx().now(), RETRY_PAUSE);
+        let until = begun + self.0.patience.get();
+        Tries { client: self, asked, begun, waiting: None, until, pause, damaged: 0 }
+    }
+
+    /// The tries of what needs one disk.
+    fn tries_of(&self, home: Home) -> Tries<'_> {
+        self.tries(Some((home.server, Some(home.disk))))
+    }
+
+    /// Notes for people whether the disk that was asked is refused by its server.
+    fn note_disk(&self, home: Home, reply: &Reply) {
+        match Errno(reply.status) {
+            Errno::ENXIO | Errno::ENODEV => {
+                self.cx().note_refusal(home, &text_of(reply.trailer()));
+            }
+            Errno(0) => self.cx().note_service(home),
+            _ => {}
+        }
     }
 
     /// The body of a request about a column of a file, all of which go by its layout.
@@ -376,7 +402,8 @@ impl Client {
         request: &ObjectRequest,
         trailer: &[u8],
     ) -> Result<Reply, Errno> {
-        let mut tries = self.tries();
+        let home = Home { server: to, disk: request.disk };
+        let mut tries = self.tries_of(home);
         loop {
             self.there(to, request.disk)?;
             let call = Call {
@@ -390,7 +417,15 @@ impl Client {
                 trailer,
                 into: self.cx().pieces(),
             };
-            let trouble = match self.cx().call(call).await {
+            let reply = self.cx().call(call).await;
+            // Of several objects, or of none, the status says nothing of the disk.
+            let of_disk = !matches!(op, op::REMOVE | op::DESCRIBE | op::WITNESS);
+            let note = |reply: &Reply| {
+                if of_disk {
+                    self.note_disk(home, reply)
+                }
+            };
+            let trouble = match reply.inspect(note) {
                 Ok(reply) if reply.status == 0 => return Ok(reply),
                 Ok(reply) => Trouble::of_status(reply.status),
                 Err(error) => error.into(),

@@ -50,6 +50,8 @@ pub(crate) struct Disk {
     pub cx: Cx,
     pub cache: Rc<RefCell<Cache>>,
     pub health: RefCell<Health>,
+    /// It went missing while it served.
+    went_missing: Cell<bool>,
     pub journal: Journal,
     /// Which objects are in place.
     pub index: Index,
@@ -100,6 +102,7 @@ impl Disk {
             cx: cx.clone(),
             cache: cache.clone(),
             health: RefCell::default(),
+            went_missing: Cell::default(),
             journal: Journal::new(cx),
             index: Index::new(cx),
             damaged: RefCell::default(),
@@ -124,11 +127,13 @@ impl Disk {
         }
     }
 
-    /// The error that requests for this disk get, if it does not serve. ENXIO: not before the server's next start.
+    /// The error that requests for this disk get, if it does not serve. ENXIO: it was refused when the server started,
+    /// and what is on it is an error. ENODEV: it went missing since, and clients may have what was written to it last.
     pub fn check(&self) -> Result<(), Errno> {
         match &*self.health.borrow() {
             Health::Serving => Ok(()),
             Health::Starting => Err(Errno::EAGAIN),
+            Health::Refused(..) if self.went_missing.get() => Err(Errno::ENODEV),
             Health::Refused(..) => Err(Errno::ENXIO),
         }
     }
@@ -140,6 +145,7 @@ impl Disk {
         let serves = *self.health.borrow() == Health::Serving;
         if serves && matches!(result, Err(DiskError::Missing)) {
             *self.health.borrow_mut() = Health::Refused(Errno::ENODEV, self.loss());
+            self.went_missing.set(true);
             self.room.notify_all();
             self.work.notify_all();
         }
@@ -151,6 +157,14 @@ impl Disk {
             "disk {}: its directory went missing while the server runs; bring it back and start the server again",
             self.id.0
         )
+    }
+
+    /// Why it is not used, in a sentence for people.
+    pub fn refusal(&self) -> Option<String> {
+        match &*self.health.borrow() {
+            Health::Refused(_, why) => Some(why.clone()),
+            _ => None,
+        }
     }
 
     /// Whether it is not used until the server's next start.

@@ -3,10 +3,11 @@
 //! It is shaped after NASD's: objects, not sectors; every request carries the object's layout epoch and truncate
 //! generation. One body serves all requests and one all replies; each operation's text says which fields it uses.
 //! The status of a reply is 0 or an [`Errno`](wire::Errno) number; with ESTALE the body says the server's epoch and
-//! truncate generation.
+//! truncate generation. ENXIO: the server has refused the disk since its start, or has none of that number. ENODEV: the
+//! disk went missing while it served. With both, the trailer says why in a sentence for people.
 
 use wire::codec::{Decoder, Encoder, Short};
-use wire::limits::{BLOCK_BYTES, BODY_BYTES};
+use wire::limits::{BLOCK_BYTES, BODY_BYTES, TRAILER_BYTES_MAX, TRAILER_WORD_BYTES};
 use wire::{FileId, ObjectId, VolumeId, Wall};
 
 /// Operation numbers.
@@ -276,6 +277,19 @@ impl ObjectReply {
     }
 }
 
+/// A sentence as a trailer, as much of it as a trailer holds.
+pub fn text_trailer(text: &str) -> Vec<u8> {
+    let bytes = &text.as_bytes()[..text.len().min(TRAILER_BYTES_MAX)];
+    let mut trailer = bytes.to_vec();
+    trailer.resize(trailer.len().next_multiple_of(TRAILER_WORD_BYTES), 0);
+    trailer
+}
+
+/// The sentence that [`text_trailer`] made a trailer of.
+pub fn text_of(trailer: &[u8]) -> String {
+    String::from_utf8_lossy(trailer).trim_end_matches('\0').to_string()
+}
+
 /// The pieces of `bytes` bytes from `offset`, cut at block borders: (bytes from `offset`, bytes of the piece).
 pub fn pieces(offset: u64, bytes: usize) -> impl Iterator<Item = (usize, usize)> {
     let block = BLOCK_BYTES as u64;
@@ -317,6 +331,16 @@ pub fn sum_at(trailer: &[u8], index: usize) -> Option<u32> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_sentence_survives_as_a_trailer_as_far_as_it_fits() {
+        for text in ["", "disk 0: gone", "disk 12: its log is damaged"] {
+            assert_eq!(text_of(&text_trailer(text)), text);
+        }
+        let long = "ä".repeat(2000);
+        let trailer = text_trailer(&long);
+        assert!(trailer.len() <= TRAILER_BYTES_MAX && long.starts_with(&text_of(&trailer)));
+    }
 
     proptest! {
         #[test]

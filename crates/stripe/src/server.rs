@@ -12,7 +12,7 @@ use crate::cache::{Cache, Network};
 use crate::disk::{Disk, Health, errno};
 use crate::limits::*;
 use crate::objects::{Object, Objects, Spot};
-use crate::protocol::{DeviceRoom, Kept, ObjectReply, ObjectRequest, op};
+use crate::protocol::{DeviceRoom, Kept, ObjectReply, ObjectRequest, op, text_trailer};
 use crate::recent::Recent;
 use crate::sources::Sources;
 use crate::witness::Witness;
@@ -421,15 +421,19 @@ impl Inner {
         }
     }
 
-    /// Answers with an error, and what the server knows of the object.
+    /// Answers with an error, and what the server knows of the object; of a disk that it refuses, why.
     pub fn refuse(&self, request: Request, ask: &ObjectRequest, errno: Errno) {
         let object = self.objects.borrow().get(Spot::of(ask)).cloned();
         let reply = object.map_or_else(ObjectReply::default, |object| self.describe(&object));
         if errno == Errno::ESTALE {
             self.count(|c| c.stale += 1);
         }
-        let body = reply.encode();
-        self.cx.reply(request, Answer { status: errno.0, body: &body, ..Answer::DONE });
+        let refused = matches!(errno, Errno::ENXIO | Errno::ENODEV);
+        let disk = self.disks.get(usize::from(ask.disk)).filter(|_| refused);
+        let trailer = disk.and_then(Disk::refusal).map(|why| text_trailer(&why));
+        let (body, trailer) = (reply.encode(), trailer.unwrap_or_default());
+        let answer = Answer { status: errno.0, body: &body, trailer: &trailer, ..Answer::DONE };
+        self.cx.reply(request, answer);
     }
 
     /// The reply body about an object as it is now.

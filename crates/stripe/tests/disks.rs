@@ -118,7 +118,7 @@ fn a_disk_that_goes_missing_under_its_server_is_not_used_any_more() {
     for file in &files[10..] {
         match world.read(file, 4096, 8192) {
             Ok(bytes) => assert!(bytes == pattern(file.file.0, 400_000)[4096..12_288]),
-            Err(errno) => assert_eq!(errno, Errno::ENXIO),
+            Err(errno) => assert_eq!(errno, Errno::ENODEV),
         }
     }
     assert!(world.servers[0].disks[0].objects().is_empty());
@@ -509,4 +509,24 @@ fn a_disk_that_serves_in_a_moment_is_waited_for_by_a_list_and_not_left_out() {
     server(&world).confirm(1, Ok(()));
     world.until(|| listed.borrow().is_some());
     assert_eq!(listed.take().unwrap().map(|objects| objects.len()), Ok(4));
+}
+
+#[test]
+fn what_a_client_waits_for_and_what_is_refused_is_known_with_disk_and_reason() {
+    let mut world = World::with(1, 1, 1, |id| ServerConfig { confirms: true, ..small(id) });
+    world.turns(200);
+    let (client, file) = (world.client.clone(), world.single(1));
+    let home = file.layout.home(0);
+    let size = world.start(async move { client.attributes(&file).await });
+    world.turns(500);
+    let waits = world.cx().waits();
+    let told: Vec<_> = waits.iter().map(|wait| (wait.node, wait.disk, wait.why)).collect();
+    assert_eq!(told, [(home.server, Some(0), Errno::EAGAIN)]);
+    let server = world.servers[0].server.clone().unwrap();
+    server.confirm(0, Err("this is an older copy of the disk".to_string()));
+    world.until(|| size.borrow().is_some());
+    assert_eq!(size.take(), Some(Err(Errno::ENXIO)));
+    assert_eq!(world.cx().waits(), []);
+    let refused: Vec<_> = world.cx().refusals().into_iter().collect();
+    assert_eq!(refused, [(home, "disk 0: this is an older copy of the disk".to_string())]);
 }

@@ -168,8 +168,6 @@ pub fn mount(arguments: &cli::Mount) -> Result<(), ServeError> {
     signals::install()?;
     let mut running = machine::mount_client(&setup, arguments.listen.as_deref())?;
     let watch = add_mount(&mut running, &options)?;
-    // Programs may wait at any time.
-    waiting::watch(&running).begin(running.host.node().cx().now());
     println!("{READY} mounted at {}", path.display());
     running.host.add(Signals::default())?;
     running.host.run(|| signals::asked() || watch.stage() == Stage::Ended)?;
@@ -220,6 +218,8 @@ pub(crate) fn add_mount(
     running.host.add(fuse)?;
     let waiting = watch.clone();
     running.host.run(|| waiting.stage() != Stage::Starting)?;
+    // Programs may wait at any time.
+    waiting::watch(running).begin(running.host.node().cx().now());
     Ok(watch)
 }
 

@@ -1,6 +1,6 @@
 //! Damage to what a stopped server has on its disk: right bytes or an error that names what is damaged, never zeros.
 
-use crate::common::{Cluster, cannot_mount, json_lines, pattern, trapeze};
+use crate::common::{Cluster, cannot_mount, json_lines, pattern, shell, trapeze};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io::Write;
@@ -179,4 +179,49 @@ fn object_of(disk: &Path) -> PathBuf {
         }
     }
     files.into_iter().max_by_key(|path| fs::metadata(path).unwrap().len()).unwrap()
+}
+
+/// Writes to a file through the mount and syncs it, for at most so many seconds; what that says.
+fn written(cluster: &Cluster, seconds: u32) -> String {
+    let script = format!(
+        "timeout -s KILL {seconds} dd if=/dev/zero of=file bs=4096 count=1 conv=notrunc,fsync 2>&1 || true"
+    );
+    shell(&cluster.at(""), seconds + 20, &script)
+}
+
+/// What no waiting brings back is an error at once, and what is waited for is named: in the mount's log and on the
+/// terminal of a command.
+#[test]
+fn a_write_to_a_refused_disk_fails_and_what_is_waited_for_is_named() {
+    if cannot_mount() {
+        return;
+    }
+    let mut cluster = Cluster::mounted(1);
+    let mut file = File::create(cluster.at("file")).unwrap();
+    for name in 0..5 {
+        file.write_all(&pattern(name, BYTES)).unwrap();
+        file.sync_all().unwrap();
+    }
+    drop(file);
+    let told =
+        |cluster: &Cluster| fs::read_to_string(cluster.beside("cluster/log/mount.log")).unwrap();
+    cluster.processes.kill_server(1).unwrap();
+    let said = written(&cluster, 3);
+    assert!(!said.contains("error"), "a server that is away is waited for: {said}");
+    assert!(told(&cluster).contains("trapeze: waiting for io1: "), "{}", told(&cluster));
+    let log = cluster.beside("cluster/io1/disk0/log/1");
+    let mut damaged = fs::read(&log).unwrap();
+    let at = records(&damaged)[2] + 60;
+    damaged[at] ^= 1;
+    fs::write(&log, damaged).unwrap();
+    cluster.processes.start_server(1).unwrap();
+    let said = written(&cluster, 20);
+    assert!(said.contains("Input/output error"), "{said}");
+    let why = "trapeze: io1 serves without disk 0: its log 1 is damaged";
+    let target = cluster.processes.target();
+    let copied = trapeze(&["cat", "-c", &target, "/file"]);
+    let copied = String::from_utf8_lossy(&copied.stderr).to_string();
+    assert!(copied.contains(why) && copied.contains("EIO"), "{copied}");
+    assert!(told(&cluster).contains(why), "{}", told(&cluster));
+    cluster.stop();
 }

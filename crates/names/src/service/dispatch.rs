@@ -228,7 +228,7 @@ impl<O: Objects> Service<O> {
             // No object may know a generation that a power cut takes back: it would be given out again, for another
             // length.
             self.sync().await?;
-            self.objects.truncate(&objects, size).await?;
+            self.objects.truncate(&objects, size).await.map_err(of_disk)?;
         }
         self.commit(|transaction| transaction.truncated(file)).await
     }
@@ -325,6 +325,12 @@ impl<O: Objects> Service<O> {
         let manager = self.manager.borrow();
         manager.removing().len() + manager.opens().settling().len()
     }
+}
+
+/// What an application is told of objects on a disk that its server refuses, or that went missing under it: neither
+/// ENXIO nor ENODEV is an error of truncate(2) or open(2).
+fn of_disk(errno: Errno) -> Errno {
+    if matches!(errno, Errno::ENXIO | Errno::ENODEV) { Errno::EIO } else { errno }
 }
 
 fn read(transaction: &Transaction<'_>, client: u64, operation: &Operation<'_>) -> Encoded {

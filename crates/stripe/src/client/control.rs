@@ -272,7 +272,7 @@ impl Client {
         ask: &ObjectRequest,
         bytes: usize,
     ) -> Result<Reply, Errno> {
-        let mut tries = self.tries();
+        let mut tries = self.tries(Some((to, None)));
         loop {
             let into = self.cx().frames().alloc_exact(bytes.max(1)).ok_or(Errno::ENOMEM)?;
             let call = Call {

@@ -56,7 +56,7 @@ impl Client {
         if length == 0 {
             return Ok((into, false));
         }
-        let mut tries = self.tries();
+        let mut tries = self.tries(None);
         loop {
             let trouble = match self.read_parts(file, offset, into).await {
                 Ok(Landed { into, absent }) => return Ok((into, absent)),
@@ -157,7 +157,8 @@ impl Client {
         file: &FileRef,
         part: Part,
     ) -> Result<Landed<Pieces<FrameMut>>, Failure> {
-        let mut tries = self.tries();
+        let home = file.layout.home(part.column);
+        let mut tries = self.tries_of(home);
         let request = ObjectRequest {
             offset: part.offset,
             bytes: part.bytes as u32,
@@ -166,7 +167,6 @@ impl Client {
         let mut into = part.into;
         let pieces = into.len();
         loop {
-            let home = file.layout.home(part.column);
             self.there(home.server, home.disk).map_err(Failure::Errno)?;
             let call = Call {
                 to: home.server,
@@ -181,6 +181,7 @@ impl Client {
             };
             let mut reply =
                 self.cx().call(call).await.map_err(|error| Failure::Lost(error.into()))?;
+            self.note_disk(home, &reply);
             if reply.data.len() != pieces {
                 return Err(Failure::Lost(Trouble::Retry(Errno::EIO)));
             }

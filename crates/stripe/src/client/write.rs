@@ -199,14 +199,14 @@ impl Client {
         };
         let trailer = part.trailer();
         let op = if part.again.is_some() { op::REWRITE } else { op::WRITE };
-        let server = file.layout.server(part.column);
-        let mut tries = self.tries();
+        let home = file.layout.home(part.column);
+        let mut tries = self.tries_of(home);
         loop {
-            self.there(server, request.disk)?;
+            self.there(home.server, home.disk)?;
             let mut data = self.cx().pieces();
             data.extend(part.data.iter().cloned());
             let call = Call {
-                to: server,
+                to: home.server,
                 channel: Channel::STRIPE,
                 op,
                 once: true,
@@ -216,7 +216,8 @@ impl Client {
                 trailer: &trailer,
                 into: self.cx().pieces(),
             };
-            let trouble = match self.cx().call(call).await {
+            let reply = self.cx().call(call).await;
+            let trouble = match reply.inspect(|reply| self.note_disk(home, reply)) {
                 Ok(reply) if reply.status == 0 => {
                     let reply = ObjectReply::decode(&reply.body).map_err(|_| Errno::EPROTO)?;
                     let verifier = reply.verifier;
