@@ -203,8 +203,13 @@ pub fn code(result: Result<(), c_int>) -> c_int {
 /// What the number of an error means. Never NULL; the text is there for ever.
 #[unsafe(no_mangle)]
 pub extern "C" fn tpz_strerror(code: c_int) -> *const c_char {
+    text(code).as_ptr()
+}
+
+/// What the number of an error means.
+pub fn text(code: c_int) -> &'static CStr {
     let text = TEXTS.iter().find(|(known, _)| *known == code).map(|(_, text)| *text);
-    text.unwrap_or(c"an error of the system: see strerror(3)").as_ptr()
+    text.unwrap_or(c"an error of the system: see strerror(3)")
 }
 
 /// The number of this thread's last error: why a function that returns a pointer returned NULL. TPZ_OK when there was

@@ -402,24 +402,37 @@ unsafe fn start(
             ep.0.turn(None)?;
         }
         // SAFETY: the caller's promise.
-        return match unsafe { write_down(ops, slot.take().expect("it has ended")) } {
-            TPZ_OK => Ok(()),
-            code => Err(Failure { code, text: "a page was not done: see the code of each".into() }),
-        };
+        let failed = unsafe { write_down(ops, slot.take().expect("it has ended")) };
+        return failed.map_or(Ok(()), |(at, code)| Err(not_done(at, code)));
     };
     let news = Rc::downgrade(&ep.0);
     memory.start(asks, Box::new(move |came| note(&news, Done { came, ops, callback, arg })));
     Ok(())
 }
 
-/// Writes down what came; the code of the first page that failed.
+/// Why the page at this place of a batch was not done.
+fn not_done(at: usize, code: c_int) -> Failure {
+    let why = match code {
+        TPZ_EAGAIN => "who has or knows it did not answer in time: ask again".into(),
+        TPZ_ENOSPC => {
+            "too few others took it in time, or the log's disk is full: flush it again".into()
+        }
+        code => text(code).to_string_lossy(),
+    };
+    Failure {
+        code,
+        text: format!("page {at} of the batch: {why}; each page's code says more").into(),
+    }
+}
+
+/// Writes down what came; the place and the code of the first page that failed.
 ///
 /// # Safety
 /// `ops` is NULL or has as many pages.
-unsafe fn write_down(ops: *mut tpz_page_op_t, came: Vec<Came>) -> c_int {
-    let mut first = TPZ_OK;
+unsafe fn write_down(ops: *mut tpz_page_op_t, came: Vec<Came>) -> Option<(usize, c_int)> {
+    let mut first = None;
     for (at, Came { code, version, frame, source }) in came.into_iter().enumerate() {
-        first = if first == TPZ_OK { code } else { first };
+        first = first.or(Some((at, code)).filter(|_| code != TPZ_OK));
         if ops.is_null() {
             continue;
         }
@@ -450,7 +463,10 @@ impl Done {
     pub fn tell(self) {
         // SAFETY: whoever started the batch has promised that the pages are there until now, and that the callback may
         // be called with this.
-        unsafe { (self.callback)(write_down(self.ops, self.came), self.arg) }
+        unsafe {
+            let failed = write_down(self.ops, self.came);
+            (self.callback)(failed.map_or(TPZ_OK, |(_, code)| code), self.arg)
+        }
     }
 }
 
