@@ -43,7 +43,7 @@ impl Endpoint {
         self.has_filled = true;
     }
 
-    /// Nobody brings the rest: the message is filled up with what is there of it already.
+    /// The rest does not come: the message is filled up with what is there of it already.
     pub fn end_filling(&mut self, filling: Filling) {
         while let Some(part) = self.filler(&filling) {
             self.fill(&filling, part);

@@ -207,7 +207,7 @@ mod tests {
         assert_eq!((second.len(), table.in_use(), frames.free_pages()), (0, 0, 8));
     }
 
-    /// Who is given one token must not know the next one, which may be another peer's.
+    /// The holder of one token must not know the next one, which may be another peer's.
     #[test]
     fn i4_keys_do_not_tell_each_other() {
         let mut table = IncomingTable::<FrameMut>::new(4, 77);

@@ -111,7 +111,7 @@ impl Files {
         self.change(&Who::ROOT, file, changes, true).await
     }
 
-    /// Who changes the length holds writes back.
+    /// The caller holds writes back where the length changes.
     async fn change(
         &self,
         who: &Who<'_>,

@@ -141,8 +141,9 @@ impl Files {
         entry
     }
 
-    /// Somebody took the last name of a file away that we still believed in: whoever came here by a remembered name is
-    /// told so once. A kernel looks the name up again then; one that has the file open finds it at the second try.
+    /// Another client took the last name of a file away that we still believed in: whoever came here by a remembered
+    /// name is told so once. A kernel looks the name up again then; one that has the file open finds it at the second
+    /// try.
     async fn replaced(
         &self,
         who: &Who<'_>,

@@ -82,7 +82,7 @@ impl Names {
         }
     }
 
-    /// Nobody knows its name any more.
+    /// Its name is not known any more.
     pub fn forget(&self, file: FileId) {
         if let Some(known) = self.names.borrow_mut().remove(&file) {
             self.files.borrow_mut().remove(&known.name);

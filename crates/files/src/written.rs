@@ -46,7 +46,7 @@ pub struct Send<V> {
     pub bytes: u64,
     /// Who had them before and lost them, if they are sent again.
     pub earlier: Option<V>,
-    /// Somebody waits for them to be stable, and for nothing else: no commit is needed if the servers make them so at
+    /// A caller waits for them to be stable, and for nothing else: no commit is needed if the servers make them so at
     /// once.
     pub alone: bool,
 }
@@ -91,9 +91,9 @@ struct Piece<V> {
     state: State<V>,
     /// Who had it before and lost it, while it is sent again.
     earlier: Option<V>,
-    /// Somebody else may have written since it was sent.
+    /// Another client may have written since it was sent.
     shadowed: bool,
-    /// Somebody else may have cut it off.
+    /// Another client may have cut it off.
     cut: bool,
     /// The oldest write whose bytes its servers lack until this is sent.
     sent_for: Mark,

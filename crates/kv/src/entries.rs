@@ -27,7 +27,7 @@ pub struct Item {
     pub used_s: u32,
     /// Uses since it was put at the young end, at most 3.
     pub uses: u8,
-    /// Somebody has read it.
+    /// It was read.
     pub fetched: bool,
     /// It was marked so: clients may use it while one of them makes a new one (protocol.txt, "meta delete").
     pub stale: bool,

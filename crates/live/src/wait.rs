@@ -191,7 +191,7 @@ impl Waiter {
             WaitPolicy::Spin if same_processor => Pause::Yield,
             WaitPolicy::Spin => Pause::Spin,
             WaitPolicy::Adaptive => {
-                // Who sleeps until something that is due that soon comes late by a wake.
+                // A sleep until something that is due that soon ends late by a wake.
                 let soon = due.is_some_and(|due| due.since(now) <= DUE_SOON);
                 let alone = !same_processor && !self.wanted.lasts(now);
                 let sleeps = self.thrift.as_mut().is_some_and(|thrift| thrift.sleeps(alone));

@@ -19,7 +19,7 @@ use wire::Time;
 pub(crate) struct Edge(OwnedFd);
 
 impl Edge {
-    /// Nobody has rung.
+    /// It has not rung.
     pub(crate) fn new() -> io::Result<Edge> {
         Ok(Edge(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }

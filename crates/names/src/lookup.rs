@@ -17,7 +17,7 @@ pub struct Entry {
     pub truncations: u32,
     /// Another client may be writing: length and modification time are hints, the objects know.
     pub writers: bool,
-    /// Nobody else writes, but the manager was started anew while the asker had the file open: the same.
+    /// No other client writes, but the manager was started anew while the asker had the file open: the same.
     pub unsure: bool,
 }
 

@@ -287,7 +287,8 @@ impl Manager {
         Ok(())
     }
 
-    /// Who has such a file open for reading may have changed nothing ever: the orphan alone knows of the client.
+    /// A client that has such a file open for reading may have changed nothing ever: the orphan alone knows of the
+    /// client.
     fn load_orphan(&mut self, file: FileId, readers: Vec<Reader>, now: Time) {
         for Reader { client, count } in readers {
             let holder = self.opens.get(file, client);
@@ -441,7 +442,8 @@ impl Manager {
         let ends = changes.effects.iter().any(|effect| matches!(effect, Effect::Expired(_)));
         let holds =
             |effect: &Effect| matches!(effect, Effect::Holder(_, _, holder) if !holder.is_empty());
-        // Who only reads is waited for after a restart too: else a file that it has open could go with its name before.
+        // A client that only reads is waited for after a restart too: else a file that it has open could go with its
+        // name before.
         if !ends && (!changes.writes.is_empty() || changes.effects.iter().any(holds)) {
             self.make_durable(client, &mut changes);
         }

@@ -88,7 +88,7 @@ impl Timers {
         self.heap.push(Reverse((at, ticket)));
     }
 
-    /// Somebody gave up waiting. When most entries are like that they are thrown out, so that many short waits with
+    /// A wait was given up. When most entries are like that they are thrown out, so that many short waits with
     /// long deadlines keep no memory; `is_open` tells whether a ticket is in use.
     pub fn forget(&mut self, is_open: impl Fn(u64) -> bool) {
         self.stale += 1;

@@ -22,7 +22,7 @@ pub(crate) type Continuation = Box<dyn FnOnce(Result<Reply, CallError>)>;
 
 pub(crate) enum State {
     Free,
-    /// Nobody polls yet.
+    /// No task polls yet.
     Started,
     Waiting(TaskId),
     Continued(Continuation),

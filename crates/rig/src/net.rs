@@ -20,7 +20,7 @@ pub struct Net {
     pub now: Time,
     /// What becomes of packets.
     pub fate: Fate,
-    /// Nobody hears of this node, nor does it hear of anybody.
+    /// No packet reaches this node, and none of its packets reaches another.
     pub cut: Option<NodeId>,
     sent: u64,
     flying: VecDeque<(usize, NodeId, Packet)>,

@@ -173,7 +173,7 @@ impl Meta {
             match pending.op {
                 MetaOp::Checkpoint(work) => self.break_off(pending.store, work),
                 op if number < done => {
-                    // Nobody is left to be told of an error.
+                    // No task is left that could be told of an error.
                     let _ = self.execute(pending.store, op);
                 }
                 _ => {}

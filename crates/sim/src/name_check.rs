@@ -163,7 +163,7 @@ impl NameCheck {
         }
     }
 
-    /// Nobody knows whether the change happened.
+    /// Whether the change happened is not known.
     pub fn unknown(&mut self, change: &Change) {
         for (directory, name, value) in &change.0 {
             self.learn(*directory, name, *value);

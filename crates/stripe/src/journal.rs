@@ -224,7 +224,7 @@ impl Journal {
         if end <= self.made.get() || disk.free_bytes.get() < SPARE_ROOM_BYTES {
             return;
         }
-        // Who waits for memory may wait for commits, and they for the log.
+        // A wait for memory may be one for commits, and they wait for the log.
         let Some(mut zeros) = disk.cache.borrow_mut().alloc(LOG_STEP_BYTES) else { return };
         zeros.fill(0);
         let file = DiskFile::Log(self.generation.get().number);

@@ -82,7 +82,7 @@ impl Default for Commits {
 }
 
 impl Commits {
-    /// Nobody executes so many writes: in `through` it says [`elsewhere`](Commits::elsewhere).
+    /// No server executes so many writes: in `through` it says [`elsewhere`](Commits::elsewhere).
     const ELSEWHERE: u64 = 1 << 63;
 
     fn encode(&self, out: &mut Encoder<'_>) {
@@ -319,7 +319,7 @@ pub enum Verdict {
         /// First byte that was cut off since.
         below: u64,
     },
-    /// Nobody can tell what it may replace.
+    /// What it may replace is not known any more.
     Unknown,
 }
 
@@ -464,7 +464,7 @@ mod tests {
         assert_eq!(judge(stamp(7, 10)), Verdict::Kept);
     }
 
-    /// Who remembers all since some lives ago does not know a life that its history has forgotten.
+    /// A server that remembers all since some incarnations ago does not know a life that its history has forgotten.
     #[test]
     fn a_life_that_dropped_out_is_not_judged_by_memory() {
         let all = [1, 2, 3, 4]

@@ -66,7 +66,7 @@ impl Inner {
             other => errno(other),
         })?;
         disk.sync_names().await.map_err(errno)?;
-        // Whoever asks for it from now on opens what is there.
+        // A request for it from now on opens what is there.
         object.state.borrow_mut().phase = Phase::Removed;
         self.objects.borrow_mut().dig_out(&object);
         object.moved.notify_all();

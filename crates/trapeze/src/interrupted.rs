@@ -65,7 +65,7 @@ fn remove(directory: &Path) -> io::Result<()> {
     try_remove(directory)
 }
 
-/// Whoever made it may be removing it, too: its work failed because of the same signal.
+/// The work that made it may be removing it, too: its work failed because of the same signal.
 fn try_remove(directory: &Path) -> io::Result<()> {
     match fs::remove_dir_all(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound && !directory.exists() => Ok(()),

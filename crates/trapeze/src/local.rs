@@ -91,7 +91,7 @@ pub enum LocalError {
         /// The directory.
         dir: String,
     },
-    /// Somebody runs it.
+    /// Another process runs it.
     #[error("{0} is in use by another trapeze process: stop that one, or choose another directory")]
     InUse(PathBuf),
     /// Asked for another shape than it was made with.

@@ -101,7 +101,7 @@ pub enum MachineError {
         /// What to look at.
         next: &'static str,
     },
-    /// Nobody could reach the memory that it lends.
+    /// No node could reach the memory that it lends.
     #[error("what this one lends, other machines must reach: say where with --listen HOST:PORT")]
     LendsNowhere,
     /// An address of a mount.

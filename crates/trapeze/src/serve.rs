@@ -143,7 +143,7 @@ pub(crate) fn stop(mut running: Running) -> Result<(), ServeError> {
     }
     match written {
         Ok(()) => running.host.stop()?,
-        // Who has not answered for so long is not waited for again.
+        // Servers that have not answered for so long are not waited for again.
         Err(_) => running.host.stop_within(stopping::GIVEN_UP_SPAN)?,
     };
     written

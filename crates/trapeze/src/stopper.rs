@@ -9,7 +9,7 @@ use std::io;
 pub struct Stopper(Wakeup);
 
 impl Stopper {
-    /// Nobody has asked yet.
+    /// It was not asked for yet.
     pub fn new() -> io::Result<Stopper> {
         Ok(Stopper(Wakeup::new()?))
     }

@@ -1,6 +1,6 @@
 //! What an administrator asks of a volume: where columns are, moving them, servers that are to go, quarantine.
 //!
-//! Whoever has the cluster's key, or its directory, may: these calls are made as root.
+//! The cluster's key, or its directory, is the permission: these calls are made as root.
 
 use super::{At, O_RDWR, Result, Volume};
 use crate::local::MANAGER_NODE;

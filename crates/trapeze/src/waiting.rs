@@ -147,7 +147,7 @@ impl Board {
         self.links.status().get(&id).is_some_and(|status| !status.transport.is_empty())
     }
 
-    /// Whoever is asked something and has not answered for long, or cannot be reached, and why.
+    /// Servers and disks that were asked something and have not answered for long, or cannot be reached, and why.
     fn silent(&self) -> BTreeMap<Place, String> {
         let (now, mut silent) = (self.cx.now(), BTreeMap::new());
         let long = |since: Time| now.since(since) >= QUIET_SPAN;

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::task::Poll;
 use wire::{Attr, Errno, FileId, SetAttr};
 
-/// Somebody who answers file operations.
+/// A server of file operations.
 pub trait Ask {
     /// Asks for one operation; the future is its answer.
     fn ask(&self, caller: Caller, op: FileOp) -> impl Future<Output = Result<FileReply, Errno>>;

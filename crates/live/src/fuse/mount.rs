@@ -226,7 +226,7 @@ pub fn check_mount_point(path: &Path) -> Result<PathBuf, MountError> {
     check_directory(&path)?;
     match open_device() {
         Err(error) if is_absence(error) => Err(MountError::NoDevice { path }),
-        // Whoever may not open it may have a helper who may.
+        // A user who may not open it may have a helper that may.
         _ => Ok(path),
     }
 }
@@ -283,7 +283,7 @@ fn is_dead(path: &Path) -> Option<bool> {
     let path = path.to_path_buf();
     thread::spawn(move || {
         let dead = rustix::fs::statfs(&path).is_err_and(|error| error == OsError::NOTCONN);
-        // Nobody listens any more when this took too long.
+        // The caller has gone when this took too long.
         let _ = tell.send(dead);
     });
     told.recv_timeout(PROBE).ok()

@@ -40,7 +40,7 @@ pub enum Stage {
     Starting,
     /// In use.
     Serving,
-    /// Nobody can use it any more: it was unmounted or aborted.
+    /// It cannot be used any more: it was unmounted or aborted.
     Ended,
 }
 

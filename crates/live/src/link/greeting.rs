@@ -329,7 +329,7 @@ impl Greeting {
         match self.hello() {
             Ok(theirs) => self.theirs = theirs,
             Err(error) => {
-                // Whoever speaks another protocol gets no answer, another release learns ours.
+                // A peer of another protocol gets no answer, another release learns ours.
                 if matches!(error, BadHello::Version(..)) {
                     self.refuse(Refusal::Version);
                 }

@@ -1,6 +1,6 @@
 //! Lines about connections that came to nothing: few enough for any disk that a log is on.
 //!
-//! Whoever scans ports makes a thousand such connections a second, and a server that is away fails by each of its
+//! A port scanner makes a thousand such connections a second, and a server that is away fails by each of its
 //! addresses in another way, each second. So of each kind from each address, or to each node, the first few are told,
 //! of so many at a time; the others are counted, and told in one line a minute. Who was quiet for a minute begins anew.
 

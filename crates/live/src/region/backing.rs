@@ -91,7 +91,7 @@ pub trait Upkeep: Send {
     /// One of them could not be mended now.
     fn handle_unmended(&mut self);
 
-    /// Nobody needs any page any more.
+    /// No page is needed any more.
     fn end(&mut self);
 }
 
@@ -134,8 +134,8 @@ pub trait Source: Send {
         let _ = (page, version);
     }
 
-    /// Nobody asks for what may be left of the page: it is not weak any more. Called by the keeper, so it must not wait
-    /// for the [upkeep](Backing::upkeep).
+    /// What may be left of the page is not asked for: it is not weak any more. Called by the keeper, so it must not
+    /// wait for the [upkeep](Backing::upkeep).
     fn abandon(&mut self, page: u64, version: u64) {
         self.forget(page, version);
     }

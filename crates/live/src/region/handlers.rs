@@ -67,7 +67,7 @@ impl Pager {
                     }
                 }
                 Err(error) => {
-                    // Nobody is left to tell where this fails.
+                    // No thread is left to be told where this fails.
                     let text = "trapeze: the faults of a region cannot be read";
                     let _ = writeln!(io::stderr(), "{text}: {error}");
                     return;
@@ -84,11 +84,12 @@ impl Pager {
         if let Err(error) = brought {
             self.refuse(page, fault.address, error);
         }
-        // Who asked while another brought the page has not been woken by that. An error means that the region goes.
+        // A thread that asked while another brought the page has not been woken by that. An error means that the region
+        // goes.
         let _ = self.uffd.wake(&self.range(page));
     }
 
-    /// Whoever waits for the page gets a SIGBUS: it must not wait for ever.
+    /// A thread that waits for the page gets a SIGBUS: it must not wait for ever.
     fn refuse(&self, page: usize, address: usize, error: FaultError) {
         say(address, page, error);
         let _ = self.uffd.poison(&self.range(page));

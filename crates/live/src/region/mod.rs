@@ -479,7 +479,7 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // Nobody serves a fault any more when the range goes, and nobody is left to touch it.
+        // No handler serves a fault any more when the range goes, and no thread is left to touch it.
         self.keeper = None;
         self.handlers = None;
         self.registered = None;

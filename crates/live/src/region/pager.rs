@@ -1,8 +1,8 @@
 //! How pages of a region come and leave. Every function here may run in a signal handler: system calls, atomics and the
 //! context's own memory, nothing else.
 //!
-//! Who brings a page takes a frame first, and so may have to wait for others to leave, and only then takes the page.
-//! Nobody waits for a page, a frame or a slot while it holds a page, but for the backing.
+//! A thread that brings a page takes a frame first, and so may have to wait for others to leave, and only then takes
+//! the page. No thread waits for a page, a frame or a slot while it holds a page, but for the backing.
 //!
 //! A page that leaves is clean when the kernel has seen no write since it was protected. A write may still come between
 //! that look and the move; so a page is dropped only if its bytes in the staging area, where nobody can write them any
@@ -73,7 +73,7 @@ enum Leave {
     Left,
     /// It was not there; the slot is still empty.
     Gone,
-    /// Somebody needs it.
+    /// It is needed.
     Stays,
 }
 

@@ -113,7 +113,7 @@ pub enum Why {
     /// There is no page to take, or the range is not registered (ENOENT).
     #[error("there is no page, or the range is not registered")]
     Missing,
-    /// Somebody else holds the page: pinned for a device, or shared with a child (EBUSY).
+    /// The page is held elsewhere: pinned for a device, or shared with a child (EBUSY).
     #[error("somebody else holds the page")]
     Busy,
     /// Anything else.

@@ -97,7 +97,7 @@ impl Sockets {
         facts.port = at.port();
         if facts.connections >= self.most as u64 {
             facts.refused += 1;
-            // Who does not take even this is told by the close.
+            // A client that does not take even this is told by the close.
             let _ = rustix::io::write(&socket, refusal(protocol));
             return Ok(());
         }

@@ -45,7 +45,7 @@ pub struct Thrift {
     way: Way,
     arrivals: u32,
     began: Duration,
-    /// Somebody else wanted the processor, or the peer was on it: this says nothing of looking.
+    /// Another thread wanted the processor, or the peer was on it: this says nothing of looking.
     void: bool,
     measured: u32,
     /// What an arrival costs, by the way.

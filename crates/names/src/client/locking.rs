@@ -75,8 +75,9 @@ impl Client {
     /// manager. What cannot be told it now is told later.
     pub async fn settle_lock(&self, file: FileId, owner: u64, whole_file: bool) {
         let key = (LockTarget { file, whole_file }, owner);
-        // Whoever has the turn settles what is in doubt before anything else, or what it asks for covers that; when it
-        // fails, it is settled as the client says that it is alive. To wait here would be to do so without an end.
+        // The caller that has the turn settles what is in doubt before anything else, or what it asks for covers that;
+        // when it fails, it is settled as the client says that it is alive. To wait here would be to do so without an
+        // end.
         let Some(_turn) = self.try_turn(key) else { return };
         let _permit = self.hold().await;
         let _ = self.settle_doubt(key).await;

@@ -102,7 +102,7 @@ impl<O: Objects> Service<O> {
         let epoch = self.fence(asker.who, file).await?;
         let layout = with_homes(&before.layout, epoch, homes)?;
         self.objects.set_layout(&ObjectsOf { layout, ..before }).await?;
-        // Nobody writes any more: this is where the file ends.
+        // No client writes any more: this is where the file ends.
         let fenced = ObjectsOf { layout: before.layout.with_epoch(epoch), ..before };
         self.teach_map(file, &fenced.layout)?;
         let size = self.objects.totals(&fenced).await?.size;

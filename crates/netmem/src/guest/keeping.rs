@@ -109,7 +109,7 @@ impl Keeping {
         there.clone().next().is_some() && there.all(|held| self.holders[held.by].is_away())
     }
 
-    /// Who took a page may have gone into another life before that was written down; nobody would look again.
+    /// The node that took a page may have begun another incarnation before that was written down, unnoticed.
     fn look_again<W: Ways>(&self, ways: &W, held: &HeldBy) {
         if self.is_weak(held, ways.now()) {
             self.raise_alarm();
@@ -121,7 +121,7 @@ impl Keeping {
     pub fn drop_at(&self, now: Time, obsolete: Obsolete) -> bool {
         let Ok(mut list) = self.obsolete.try_lock() else { return false };
         if list.len() >= GUEST_DROPS_MAX {
-            // Who is gone hears of nothing, and must not take the room of those who do.
+            // A node that is gone hears of nothing, and must not take the room of those who do.
             list.retain(|obsolete| !self.holders[obsolete.holder].is_given_up(now));
         }
         let room = list.len() < GUEST_DROPS_MAX; // it never grows
@@ -293,7 +293,7 @@ impl Keeping {
         let mut held: HeldBy = has.collect();
         let order = self.order(page, &HeldBy::new());
         let spread = self.spread(ways, order, stamp, buffer, &mut held).await;
-        // Who is only away and has it still counts until there are enough others.
+        // A node that is only away and has it still counts until there are enough others.
         if spread.is_ok() {
             self.places.set(page, &held);
             self.withdraw(ways.now(), page, version, &had, &held);

@@ -290,7 +290,7 @@ impl Service {
         }
     }
 
-    /// Who was asked just now does not have what it had: it is no mirror.
+    /// The node that was asked just now does not have what it had: it is no mirror.
     fn forget_mirror(&self, entry: &Entry, holder: &Holder) {
         self.unregister_here(&self.record_of(entry, holder));
     }

@@ -23,7 +23,7 @@ pub enum Entered {
 enum State<T> {
     UnderWay,
     Ended(T),
-    /// Whoever fetched went away.
+    /// The fetching request went away.
     Abandoned,
 }
 
@@ -34,9 +34,9 @@ struct Fault<T> {
     turn: u64,
     waiters: u32,
     state: State<T>,
-    /// Nobody had asked for the page when it began.
+    /// No request for the page was there when it began.
     ahead: bool,
-    /// Somebody has been asked for it.
+    /// Another node has been asked for it.
     begun: bool,
     /// Stable storage is being read: nothing else would be faster.
     reading: bool,
@@ -178,7 +178,7 @@ impl<T: Clone> Faults<T> {
         self.close(number, State::Ended(outcome))
     }
 
-    /// Whoever fetched goes away without an outcome: those who wait begin anew. Says whether anybody does.
+    /// The fetching request goes away without an outcome: those who wait begin anew. Says whether anybody does.
     pub fn abandon(&mut self, number: FaultNo) -> bool {
         self.close(number, State::Abandoned)
     }
@@ -195,7 +195,7 @@ impl<T: Clone> Faults<T> {
         Some(outcome)
     }
 
-    /// Who came behind does not wait any more.
+    /// A later request does not wait any more.
     pub fn leave(&mut self, number: FaultNo) {
         let fault = self.fault(number);
         fault.waiters -= 1;

@@ -417,7 +417,7 @@ impl Service {
         }
     }
 
-    /// Nobody answers: another home, or whatever else the directory knows.
+    /// A node does not answer: another home, or whatever else the directory knows.
     async fn handle_silence(
         &self,
         to: NodeId,

@@ -253,7 +253,7 @@ impl Home {
         }
     }
 
-    /// Who says that what was his mirror is a clean copy knows that its version is on stable storage, which this
+    /// A holder that calls its former mirror a clean copy knows that its version is on stable storage, which this
     /// directory may have missed. It would take him for a mirror for ever.
     fn note_written(&mut self, record: &Record, notices: &mut Notices) {
         if was_mirror(record) {
@@ -654,7 +654,7 @@ mod tests {
         assert_eq!(order, [ids[1], ids[3], ids[5], ids[0], ids[2], ids[4]]);
     }
 
-    /// Who has a copy of before would never hear of it.
+    /// A holder of an earlier copy would never hear of it.
     #[test]
     fn a_writer_is_heard_again_when_those_who_have_copies_can_be_told() {
         let (mut home, mut notices) = (Home::new(NodeId(1), 64), Notices::default());

@@ -1,6 +1,6 @@
 //! Mirrors that this node has and of which a directory has not heard: it is told until it has.
 //!
-//! Who sent the page was told that it does not count. It stays here all the same: another directory may know of it
+//! The sender of the page was told that it does not count. It stays here all the same: another directory may know of it
 //! already, and has told the holders of the version before to drop theirs.
 
 use super::Service;

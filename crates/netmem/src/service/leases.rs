@@ -23,7 +23,7 @@ pub struct Writer {
 struct Held {
     /// `None` while nobody writes and one is being chosen.
     writer: Option<Writer>,
-    /// Somebody is taking it away.
+    /// It is being taken away.
     changing: bool,
     /// The newest version that is known of: when the lease was granted, or given back.
     version: Version,

@@ -405,7 +405,7 @@ impl Service {
         self.leave_for_another(to, victim);
     }
 
-    /// Who was offered a page has not taken it: it goes elsewhere, as if it had left by itself.
+    /// A node that was offered a page has not taken it: it goes elsewhere, as if it had left by itself.
     fn leave_for_another(&self, refused: NodeId, leaves: Leaves) {
         let to = self.target(Some(refused), leaves.candidate);
         let goes = to.is_some_and(|to| self.0.leaving.borrow_mut().push(Leaves { to, ..leaves }));

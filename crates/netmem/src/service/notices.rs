@@ -1,6 +1,6 @@
 //! What other nodes are told without anybody waiting for it: copies that came and went.
 //!
-//! Nobody finds out by himself that his copy is outdated, or his mirror one no more. So what says that is owed: it has
+//! A holder cannot detect that its copy is stale, or its mirror none any more. So what says that is owed: it has
 //! room of its own, which it takes until it has arrived, and nothing is begun for which that room may be too little.
 
 use crate::limits::{NOTICES_MAX, OWED_MAX};

@@ -54,7 +54,7 @@ impl Service {
         Some(frame.freeze())
     }
 
-    /// Who was asked does not have the page: this node's directory forgets that it did.
+    /// The node that was asked does not have the page: this node's directory forgets that it did.
     fn forget_holder(&self, get: &Get, stale: Stale) {
         self.count(|counters| counters.misses.not_here += 1);
         let _ = self.direct(&Get { stale: Some(stale), ..*get });

@@ -163,7 +163,8 @@ impl Service {
         true
     }
 
-    /// Who was asked may have agreed, and the answer is lost: the directories are told that the mirror is here.
+    /// The node that was asked may have agreed, and the answer is lost: the directories are told that the mirror is
+    /// here.
     fn claim_again(&self, id: PageId, version: Version) {
         let copies = {
             let store = self.0.store.borrow();
@@ -225,7 +226,7 @@ impl Service {
         }
     }
 
-    /// Nobody counts on a node's mirror any more: first the other directory, then this one and the page's writer here.
+    /// A node's mirror counts no more: first the other directory, then this one and the page's writer here.
     /// Where it is not known, somebody asks again whose answer was lost.
     async fn retire(&self, entry: &Entry, from: NodeId, view: u64) -> Result<NodeId, No> {
         let other = entry.keepers().find(|h| h.node != from).map(|h| h.node).ok_or(No::NotHere)?;

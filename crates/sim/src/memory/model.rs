@@ -128,7 +128,7 @@ impl Model {
         (self.now, self.unsettled) = (now, unsettled);
     }
 
-    /// Somebody begins to write a version.
+    /// A node begins to write a version.
     pub fn begin(&mut self, id: PageId, class: Class, version: Version) -> Content {
         self.attempts += 1;
         let content = Content { version, attempt: self.attempts };
@@ -160,7 +160,7 @@ impl Model {
             }
             return;
         }
-        // Who says that it has it may be gone when its word arrives.
+        // A node that says that it has the page may be gone when its word arrives.
         let at_risk = self.unsettled
             && match known.class {
                 Class::Volatile => true,
@@ -203,7 +203,7 @@ impl Model {
         self.pages.iter().filter(must).map(|(id, _)| *id).collect()
     }
 
-    /// Somebody frees a space: from now on its pages may be gone.
+    /// A node frees a space: from now on its pages may be gone.
     pub fn begin_free(&mut self, space: SpaceId) {
         self.freed.insert(space, false);
     }

@@ -135,7 +135,7 @@ impl Trouble {
         keys.note(now, &view, all && self.registry.cut_off.is_empty());
     }
 
-    /// Who is heard of is not taken for dead for a while.
+    /// A node that was heard of is not taken for dead for a while.
     fn renew(&self, world: &World) {
         for (node, service) in self.shared.services.borrow().iter() {
             if !self.registry.cut_off.contains(node) {

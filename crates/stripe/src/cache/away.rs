@@ -56,7 +56,7 @@ pub(super) struct Away {
     version: u64,
     serial: u32,
     chunks_max: usize,
-    /// Who comes back before so many others have left was used again.
+    /// A window that comes back before so many others have left was used again.
     recent: u64,
     /// Chunks in the order in which they left; some have been forgotten since.
     order: VecDeque<(Key, u64, Version)>,

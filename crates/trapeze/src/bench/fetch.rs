@@ -124,7 +124,7 @@ impl Pace {
     fn due(&mut self) -> Option<Time> {
         let interval = self.interval?;
         self.next = self.next + interval;
-        // Who is late does not catch up: what is measured is the wait, not a burst.
+        // A late request does not catch up: what is measured is the wait, not a burst.
         self.next = self.next.max(clock::now());
         Some(self.next)
     }

@@ -74,7 +74,7 @@ fn ops(bytes: u64) -> Vec<Op> {
     vec![
         Op::new("write + fsync", Unit::Bytes, move |place| write(&file(place), bytes))
             .after(|_| Ok(()), touch),
-        // Who serves the mount stays, and with him what he has mapped of his servers' memory.
+        // The thread that serves the mount stays, and with it what it has mapped of its servers' memory.
         Op::new("read, servers warm", Unit::Bytes, move |place| read(&file(place)))
             .after(move |place| place.forget_file(&file(place)), touch),
         Op::new("read, all cold", Unit::Bytes, move |place| read(&file(place)))

@@ -42,7 +42,7 @@ impl Findings {
     }
 }
 
-/// Whoever looks at files.
+/// The checker of files.
 pub struct Inspector {
     pub cx: Cx,
     pub stripe: stripe::Client,

@@ -44,7 +44,7 @@ pub(super) const REPLACED: &str = "another machine that was started later runs w
     manager refuses this one: it lends and serves nothing any more. If that machine was made from a copy of this one's \
     directories, stop it and start this one again; if it replaces this one, leave this one stopped";
 
-// Who accepts a link names programs without an id from there up, and a later node takes the place of an earlier one.
+// The accepting node names programs without an id from there up, and a later node takes the place of an earlier one.
 const _: () = assert!(*JOINING_IDS.end() < PROVISIONAL_FIRST);
 
 /// One of the ids for those that have none. Two that choose the same one try again.

@@ -26,7 +26,7 @@ const CLIENTS_MAX: usize = 16;
 /// Bytes of a request.
 const REQUEST_BYTES_MAX: u64 = 8 << 10;
 
-/// Somebody waits for the text.
+/// A request waits for the text.
 pub type Scrape = SyncSender<String>;
 
 /// Where the numbers are asked for.

@@ -5,8 +5,8 @@
 //!        ── REPORT, offset ───► each server's status service: a page of a Report, as JSON
 //! ```
 //!
-//! Who asks is no member, so that nothing is written because of it: a cluster that cannot write tells why. Nothing is
-//! kept on the machines, a report shows counters since the machine's start; rates are the difference of two
+//! The asking process is no member, so that nothing is written because of it: a cluster that cannot write tells why.
+//! Nothing is kept on the machines, a report shows counters since the machine's start; rates are the difference of two
 //! reports. Mounts that lend no memory tell nothing, they listen nowhere; the manager tells that they are there and
 //! until when.
 

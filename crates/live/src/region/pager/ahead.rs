@@ -1,7 +1,7 @@
 //! Pages that come before they are touched, several in one exchange with the backing: those that the program names, and
 //! those behind a page that was fetched where the fetches before it went on in order.
 //!
-//! Nobody waits for room for them: they take frames whose pages can leave without being stored. What does not come at
+//! No fault waits for room for them: they take frames whose pages can leave without being stored. What does not come at
 //! once is fetched when it is touched.
 
 use super::*;

@@ -27,7 +27,7 @@ impl Pager {
     }
 
     pub(super) fn evict(&self, page: usize, slot: u32, entry: Entry) -> Leave {
-        // Who has it just now needs it, or comes here again.
+        // A thread that has it just now needs it, or comes here again.
         let Some(held) = self.table.try_lock(page, |held| held.state == State::Resident) else {
             return Leave::Stays;
         };

@@ -346,7 +346,7 @@ impl Line {
     }
 }
 
-/// Whoever has no answer gets none any more.
+/// Requests without an answer get none any more.
 fn fail(answers: &mut [Answered], error: LineError) {
     let mut error = Some(error);
     for answer in answers.iter_mut().filter(|answer| answer.is_none()) {

@@ -179,7 +179,7 @@ impl HostState {
         if payload > 0 { self.message + self.attached } else { self.message }
     }
 
-    /// Somebody came to the bus or left it.
+    /// A user came to the bus or left it.
     pub fn note_bus(&mut self, now: Picos) {
         if self.bus_used {
             self.bus_busy = self.bus_busy + now.since(self.bus_since);
