@@ -7,4 +7,5 @@ mod failures;
 mod interrupts;
 mod kernel;
 mod layouts;
+mod leftovers;
 mod power_cuts;

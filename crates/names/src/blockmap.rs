@@ -12,7 +12,7 @@
 
 use crate::field::encoded;
 use crate::keys::{self, Table};
-use crate::limits::FRAGMENTS_MAX;
+use crate::limits::{FRAGMENTS_MAX, LINEAGE_EPOCHS_SHIFT};
 use crate::permissions::Who;
 use crate::transaction::Transaction;
 use wire::{BlockMap, Errno, FileId, Fragment, Home, Layout};
@@ -42,14 +42,16 @@ impl Transaction<'_> {
         Ok(inode.regular().is_some_and(|regular| regular.fence > regular.layout.epoch))
     }
 
-    /// The epoch that the objects are to be given next. Only root, which is who moves blocks, may.
+    /// The epoch that the objects are to be given next. Only root, which is who moves blocks, may. Objects that this
+    /// store does not know of may have epochs of an earlier lineage, so those of each lineage begin above them.
     pub fn fence(&mut self, who: &Who<'_>, file: FileId) -> Result<u32, Errno> {
         if !who.is_root() {
             return Err(Errno::EPERM);
         }
         let mut inode = self.inode(file)?;
         let regular = inode.regular_mut().ok_or(Errno::EINVAL)?;
-        let epoch = regular.fence.max(regular.layout.epoch).checked_add(1);
+        let above = u32::from(self.volume.lineage) << LINEAGE_EPOCHS_SHIFT;
+        let epoch = regular.fence.max(regular.layout.epoch).max(above).checked_add(1);
         let epoch = epoch.ok_or(Errno::EOVERFLOW)?;
         regular.fence = epoch;
         regular.has_objects = true;

@@ -16,9 +16,10 @@
 //! elsewhere under a later epoch is a copy that was not finished. Without one no object need have been told of a move.
 
 use crate::describe::latest_layout;
+use crate::roles::{Candidate, Choice, choose};
 use stripe::Told;
 use stripe::protocol::ObjectReply;
-use wire::{BlockMap, Fragment, Home, Layout, Placement};
+use wire::{BlockMap, Fragment, Home, Layout};
 
 /// An object of a file.
 #[derive(Clone, Debug)]
@@ -27,13 +28,6 @@ pub(crate) struct Object {
     pub column: u16,
     pub reply: ObjectReply,
     pub told: Told,
-}
-
-impl Object {
-    /// Which of two objects of one column is the file's: the later layout, the later cut, the longer one.
-    pub fn rank(&self) -> (u32, u32, u64) {
-        (self.reply.epoch, self.reply.truncations, self.reply.length)
-    }
 }
 
 /// What a column's object says, on a disk; `None`: there is none.
@@ -61,16 +55,42 @@ pub(crate) fn is_undecided(layout: &Layout, objects: &[Object]) -> bool {
 
 /// The file's object of each column, if there is one.
 pub(crate) fn columns_of(layout: &Layout, objects: &[Object]) -> Vec<Column> {
-    let best = |column: u16| {
-        let is_told = layout.placement == Placement::Map;
-        let is_it = |object: &&Object| {
-            object.column == column && (!is_told || object.home == layout.home(column))
-        };
-        // Of two that are alike the first counts.
-        let of_it = objects.iter().rev().filter(is_it);
-        of_it.max_by_key(|object| object.rank()).map(|object| (object.home, object.reply))
+    (0..layout.width()).map(|column| column_of(layout, objects, column).0).collect()
+}
+
+/// The columns of which an object is lost although another one of them is there.
+pub(crate) fn missing_of(layout: &Layout, objects: &[Object]) -> Vec<Missing> {
+    let missing = |column: u16| {
+        let is_one = |object: &&Object| object.column == column && object.reply.length > 0;
+        let stale: Vec<(Home, ObjectReply)> =
+            objects.iter().filter(is_one).map(|object| (object.home, object.reply)).collect();
+        match column_of(layout, objects, column) {
+            (Some(_), _) => None,
+            (None, is_missing) => {
+                (is_missing || !stale.is_empty()).then_some(Missing { column, stale })
+            }
+        }
     };
-    (0..layout.width()).map(best).collect()
+    (0..layout.width()).filter_map(missing).collect()
+}
+
+/// A column that is lost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Missing {
+    pub column: u16,
+    /// Objects of it with bytes that are not the column.
+    pub stale: Vec<(Home, ObjectReply)>,
+}
+
+/// The object of a column; whether it is known to be lost.
+fn column_of(layout: &Layout, objects: &[Object], column: u16) -> (Column, bool) {
+    let of_it: Vec<&Object> = objects.iter().filter(|object| object.column == column).collect();
+    let candidates: Vec<Candidate<'_>> =
+        of_it.iter().map(|object| (object.home, &object.reply, &object.told)).collect();
+    match choose(layout, column, &candidates) {
+        Choice::At(at) => (Some((of_it[at].home, of_it[at].reply)), false),
+        missing => (None, missing == Choice::Missing),
+    }
 }
 
 /// Where a truncation is to be ended that reached those columns alone that are `cut`: everything that was to stay is

@@ -29,6 +29,8 @@ pub const BACKUP_SPAN: Duration = Duration::from_secs(60);
 pub const LISTING_BYTES_MAX: usize = REPLY_BYTES_MAX - LISTING_HEAD_BYTES;
 /// Fragments of a block map in one reply or change: all of them.
 pub const FRAGMENTS_MAX: usize = wire::blockmap::MAP_FRAGMENTS_MAX;
+/// Binary logarithm of how many layout epochs a file gets in each lineage of the store.
+pub const LINEAGE_EPOCHS_SHIFT: u32 = 16;
 /// Opens that one call announces again: 16 bytes each, 32 KiB.
 pub const CLAIMS_MAX: usize = 2048;
 /// Locks held on one file, 48 bytes each: 3 MiB.

@@ -36,14 +36,18 @@ pub trait Objects: 'static {
     async fn set_layout(&self, objects: &ObjectsOf) -> Result<(), Errno>;
     /// The block map of a file, all of it, as of this layout epoch.
     fn learn_map(&self, file: FileId, epoch: u32, fragments: &[Fragment]);
+    /// As [`set_layout`](Objects::set_layout); the object of this column is one that is left: as soon as a copy of it
+    /// has arrived under this epoch it is no column any more.
+    async fn leave_column(&self, objects: &ObjectsOf, column: u16) -> Result<(), Errno>;
     /// What `to`'s disk of this column has is what `from`'s has, on stable storage. At most `rate` bytes a second are
-    /// copied; 0 is as fast as it goes.
+    /// copied; 0 is as fast as it goes. It `arrives` when nothing writes meanwhile.
     async fn copy_column(
         &self,
         from: &ObjectsOf,
         to: &ObjectsOf,
         column: u16,
         rate: u64,
+        arrives: bool,
     ) -> Result<(), Errno>;
     /// The object of a column that is kept elsewhere from now on is empty, and tells that it moved.
     async fn vacate_column(&self, objects: &ObjectsOf, column: u16) -> Result<(), Errno>;
@@ -116,6 +120,10 @@ impl Objects for stripe::Client {
         stripe::Client::set_layout(self, &objects.reference()).await
     }
 
+    async fn leave_column(&self, objects: &ObjectsOf, column: u16) -> Result<(), Errno> {
+        stripe::Client::leave_column(self, &objects.reference(), column).await
+    }
+
     fn learn_map(&self, file: FileId, epoch: u32, fragments: &[Fragment]) {
         stripe::Client::learn_map(self, file, epoch, fragments);
     }
@@ -126,8 +134,10 @@ impl Objects for stripe::Client {
         to: &ObjectsOf,
         column: u16,
         rate: u64,
+        arrives: bool,
     ) -> Result<(), Errno> {
-        stripe::Client::copy_column(self, &from.reference(), &to.reference(), column, rate).await
+        let (from, to) = (from.reference(), to.reference());
+        stripe::Client::copy_column(self, &from, &to, column, rate, arrives).await
     }
 
     async fn vacate_column(&self, objects: &ObjectsOf, column: u16) -> Result<(), Errno> {

@@ -3,7 +3,7 @@
 use crate::common::ROOT;
 use crate::common::cluster::{Cluster, SERVERS, WHO, create};
 use names::{Entry, READ, WRITE};
-use stripe::protocol::ObjectReply;
+use stripe::protocol::{ObjectReply, Role};
 use wire::{Errno, FileId, Home, NodeId, ObjectId, SetAttr, VolumeId};
 
 fn object(file: FileId, column: u16) -> ObjectId {
@@ -368,4 +368,67 @@ fn a_backup_is_of_one_moment_whatever_is_changed_meanwhile() {
     let (one, snapshot) = (client.clone(), first.snapshot);
     let ended = cluster.run(1, async move { one.back_up(&WHO, snapshot, false, &[]).await });
     assert_eq!(ended, Err(Errno::ECANCELED));
+}
+
+/// Column 1 moved to a disk that is lost, and what it left has its bytes, since it could not be emptied.
+#[test]
+fn what_a_move_left_is_not_read_and_is_emptied_when_the_loss_is_accepted() {
+    let (mut cluster, entry) = cluster(b"file");
+    let (file, layout) = (entry.attr.file, entry.layout.unwrap());
+    let copy = cluster.copy();
+    let at: Vec<NodeId> = layout.homes().map(|home| home.server).collect();
+    tell(&cluster, &entry, &[(at[0], 0, 7, 50), (at[1], 1, 7, 40), (at[2], 2, 7, 30)]);
+    let left = (at[1], object(file, 1));
+    cluster.objects.0.roles.borrow_mut().insert(left, Role::Left);
+    cluster.objects.0.sizes.borrow_mut().insert(file, (120, entry.truncations));
+    cluster.bring_back_accepted(copy);
+    assert_eq!(open(&mut cluster, file).map(drop), Err(Errno::EIO));
+    assert_eq!(restoration(&cluster), (0, 1));
+    let client = cluster.client(1);
+    cluster.run(1, async move { client.accept_lost(&WHO, file).await }).unwrap();
+    assert_eq!(cluster.objects.0.columns.borrow()[&left].length, 0);
+    let found = open(&mut cluster, file).unwrap();
+    assert_eq!((found.attr.size, found.layout.unwrap().epoch), (120, 8));
+    assert!(found.layout.unwrap().homes().eq(layout.homes()));
+}
+
+/// The copy has a later epoch, and is on another disk.
+#[test]
+fn a_copy_that_was_under_way_is_not_taken_for_the_column() {
+    for (role, epoch) in [(Role::Column, 6), (Role::Left, 7)] {
+        let (mut cluster, entry) = cluster(b"file");
+        let (file, layout) = (entry.attr.file, entry.layout.unwrap());
+        let copy = cluster.copy();
+        let at: Vec<NodeId> = layout.homes().map(|home| home.server).collect();
+        let all = [
+            (at[0], 0, epoch, 50),
+            (at[1], 1, epoch, 40),
+            (at[2], 1, 7, 99),
+            (at[2], 2, epoch, 30),
+        ];
+        tell(&cluster, &entry, &all);
+        let roles = [((at[1], object(file, 1)), role), ((at[2], object(file, 1)), Role::Copy)];
+        cluster.objects.0.roles.borrow_mut().extend(roles);
+        cluster.objects.0.sizes.borrow_mut().insert(file, (120, entry.truncations));
+        cluster.bring_back_accepted(copy);
+        let found = open(&mut cluster, file).unwrap().layout.unwrap();
+        assert!(found.homes().eq(layout.homes()), "{role:?}");
+        assert_eq!(found.epoch, 8, "above all that objects have");
+    }
+}
+
+#[test]
+fn a_move_after_a_restore_has_an_epoch_that_no_object_can_have() {
+    let (mut cluster, entry) = cluster(b"file");
+    let (file, layout) = (entry.attr.file, entry.layout.unwrap());
+    let copy = cluster.copy();
+    let at: Vec<NodeId> = layout.homes().map(|home| home.server).collect();
+    tell(&cluster, &entry, &[(at[0], 0, 1, 50), (at[1], 1, 1, 40), (at[2], 2, 1, 30)]);
+    cluster.objects.0.sizes.borrow_mut().insert(file, (120, entry.truncations));
+    cluster.bring_back_accepted(copy);
+    assert_eq!(open(&mut cluster, file).unwrap().layout.unwrap().epoch, 1);
+    let (client, to) = (cluster.client(1), at[0]);
+    let moved =
+        cluster.run(1, async move { client.move_column(&WHO, file, 1, to, 0).await.unwrap() });
+    assert!(moved.layout.unwrap().epoch > 1 << 16, "{:?}", moved.layout);
 }

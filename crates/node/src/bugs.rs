@@ -105,6 +105,7 @@ bugs! {
     OlderStoreServed = 71, "names: a store serves although I/O servers know that it is an older copy.";
     RestoredNumbersRepeat = 72, "names: a restored store does not begin behind the numbers that servers know of.";
     SalvagedNotCompared = 76, "names: a salvaged file has the size that its objects were told, not the one they have.";
+    PresentForgotten = 77, "names: which columns had objects is forgotten: one that is lost is a hole.";
     PageSumIgnored = 70, "store: pages of the checkpoint are not verified.";
 }
 

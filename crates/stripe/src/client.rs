@@ -17,7 +17,7 @@ pub use holes::Seek;
 
 use crate::limits::*;
 use crate::order::Stamp;
-use crate::protocol::{DeviceRoom, ObjectReply, ObjectRequest, Shape, op, text_of};
+use crate::protocol::{DeviceRoom, ObjectReply, ObjectRequest, Role, Shape, op, text_of};
 use node::{Bug, Call, CallError, Cx, Reply, Wait, Waiting};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -376,10 +376,17 @@ impl Client {
                 unit_shift: layout.unit_bytes.trailing_zeros() as u8,
                 width: layout.width() as u8,
                 copies: layout.copies,
+                role: Role::Column,
             },
             disk: layout.home(column).disk,
             ..ObjectRequest::default()
         }
+    }
+
+    /// As [`request`](Client::request), of one that moves a column: what the object is then.
+    fn request_as(&self, role: Role, file: &FileRef, column: u16) -> ObjectRequest {
+        let request = self.request(file, column);
+        ObjectRequest { shape: Shape { role, ..request.shape }, ..request }
     }
 
     /// A call without data, tried until it is answered.

@@ -129,8 +129,8 @@ impl Told {
         let bytes = self.description.as_ref().map_or(0, Description::bytes);
         let mut trailer = vec![0; (4 + bytes).next_multiple_of(TRAILER_WORD_BYTES)];
         let mut out = Encoder::new(&mut trailer);
-        let Shape { unit_shift, width, copies } = self.shape;
-        out.u8(unit_shift).u8(width).u8(copies).u8(self.description.is_some().into());
+        self.shape.encode(&mut out);
+        out.u8(self.description.is_some().into());
         if let Some(description) = &self.description {
             description.encode(&mut out);
         }
@@ -140,7 +140,7 @@ impl Told {
     /// Reads it.
     pub fn decode(trailer: &[u8]) -> Result<Told, Short> {
         let mut input = Decoder::new(trailer);
-        let shape = Shape { unit_shift: input.u8()?, width: input.u8()?, copies: input.u8()? };
+        let shape = Shape::decode(&mut input)?;
         let description = match input.u8()? {
             0 => None,
             _ => Some(Description::decode(&mut input)?),

@@ -47,7 +47,7 @@ impl Inner {
         let stable = object.state.borrow().stable.ok_or(Errno::ENOENT)?;
         // What is written here from now on is told from what was before, if it is lost.
         let history = past.history.moved().after(self.verifier, self.orders.get(), 0);
-        let head = Head { history, ..stable };
+        let head = Head { history, shape: ask.shape, ..stable };
         self.put_record(&object, Record::bare(Kind::Commit, object.id, head)).await?;
         self.note_change(&object, head);
         // The copy was nobody's writing.

@@ -128,7 +128,7 @@ impl Head {
     pub fn encode(&self, out: &mut Encoder<'_>) {
         out.u32(self.epoch).u32(self.truncations).u64(self.length);
         self.mtime.encode(out);
-        out.u8(self.shape.unit_shift).u8(self.shape.width).u8(self.shape.copies);
+        self.shape.encode(out);
         self.history.encode(out);
     }
 
@@ -139,7 +139,7 @@ impl Head {
             truncations: input.u32()?,
             length: input.u64()?,
             mtime: Wall::decode(input)?,
-            shape: Shape { unit_shift: input.u8()?, width: input.u8()?, copies: input.u8()? },
+            shape: Shape::decode(input)?,
             history: History::decode(input)?,
         })
     }

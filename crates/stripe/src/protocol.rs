@@ -57,8 +57,8 @@ pub mod op {
     /// As [`COMMIT`]; the trailer of the reply says what a copy of the object must know of the order of its writes: its
     /// [`History`](crate::order::History), and what the server remembers. For who moves it.
     pub const HISTORY: u16 = 15;
-    /// As [`COMMIT`]; the object, a copy of one on another disk, goes by that one's order of writes from now on, which
-    /// is the trailer as [`HISTORY`] replied with it.
+    /// As [`COMMIT`]; the object, a copy of one on another disk, has the [`Role`](super::Role) of the request's shape,
+    /// and goes by that one's order of writes from now on, which is the trailer as [`HISTORY`] replied with it.
     pub const INHERIT: u16 = 16;
     /// What is missing or damaged of the object is given up: the object is empty, under the layout epoch and truncate
     /// generation of the request. Stable when the reply comes; EEXIST when the object is neither missing nor damaged.
@@ -94,6 +94,29 @@ pub mod op {
     }
 }
 
+/// What an object is to its column. While a column moves there are two of them, and one of them may be lost, with the
+/// names: each says by itself which of the two it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Role {
+    /// It is the column, or was under its layout epoch.
+    #[default]
+    Column = 0,
+    /// A copy of the column that does not have everything.
+    Copy = 1,
+    /// A copy that has everything. It is the column from the first change on that comes by its layout.
+    Arrived = 2,
+    /// The column is copied under its layout epoch, by which nothing changes this one: the column for as long as that
+    /// copy has not arrived, and empty some time after.
+    Left = 3,
+}
+
+impl Role {
+    fn parse(bits: u8) -> Role {
+        [Role::Column, Role::Copy, Role::Arrived, Role::Left][usize::from(bits & 3)]
+    }
+}
+
 /// What an object is to its file; kept in its header for whoever must make sense of a disk alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shape {
@@ -101,8 +124,28 @@ pub struct Shape {
     pub unit_shift: u8,
     /// Columns of the file.
     pub width: u8,
-    /// Copies of every unit.
+    /// Copies of every unit, at most [`COPIES_MAX`](Shape::COPIES_MAX).
     pub copies: u8,
+    /// What the object is to its column.
+    pub role: Role,
+}
+
+impl Shape {
+    /// Most copies.
+    pub const COPIES_MAX: u8 = 63;
+
+    /// Appends it: 3 bytes.
+    pub fn encode(&self, out: &mut Encoder<'_>) {
+        let last = self.copies.min(Shape::COPIES_MAX) | (self.role as u8) << 6;
+        out.u8(self.unit_shift).u8(self.width).u8(last);
+    }
+
+    /// Reads what [`encode`](Shape::encode) wrote.
+    pub fn decode(input: &mut Decoder<'_>) -> Result<Shape, Short> {
+        let (unit_shift, width, last) = (input.u8()?, input.u8()?, input.u8()?);
+        let (copies, role) = (last & Shape::COPIES_MAX, Role::parse(last >> 6));
+        Ok(Shape { unit_shift, width, copies, role })
+    }
 }
 
 /// Body of every request.
@@ -120,7 +163,7 @@ pub struct ObjectRequest {
     pub bytes: u32,
     /// When the data was written, by the caller's clock.
     pub mtime: Wall,
-    /// The layout in short.
+    /// The layout in short, and what the object is once the request changed it.
     pub shape: Shape,
     /// The server's disk that keeps it.
     pub disk: u8,
@@ -228,7 +271,7 @@ impl ObjectRequest {
         encode_object(&self.object, &mut out);
         out.u32(self.epoch).u32(self.truncations).u64(self.offset).u32(self.bytes);
         self.mtime.encode(&mut out);
-        out.u8(self.shape.unit_shift).u8(self.shape.width).u8(self.shape.copies);
+        self.shape.encode(&mut out);
         out.u8(self.disk).u8(self.stable.into());
         body
     }
@@ -243,7 +286,7 @@ impl ObjectRequest {
             offset: input.u64()?,
             bytes: input.u32()?,
             mtime: Wall::decode(&mut input)?,
-            shape: Shape { unit_shift: input.u8()?, width: input.u8()?, copies: input.u8()? },
+            shape: Shape::decode(&mut input)?,
             disk: input.u8()?,
             stable: input.u8()? != 0,
         })
@@ -346,7 +389,8 @@ mod tests {
         #[test]
         fn requests_survive_the_wire(volume: u32, file: u64, column: u16, offset: u64, bytes: u32, seconds: i64) {
             let object = ObjectId { volume: VolumeId(volume), file: FileId(file), column };
-            let shape = Shape { unit_shift: 15, width: 4, copies: 1 };
+            let role = Role::parse(column as u8);
+            let shape = Shape { unit_shift: 15, width: 4, copies: 1, role };
             let mtime = Wall { seconds, nanos: 5 };
             let request = ObjectRequest {
                 object, epoch: 7, truncations: 8, offset, bytes, mtime, shape, disk: 3, stable: true,

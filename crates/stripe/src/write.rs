@@ -280,7 +280,8 @@ impl Inner {
         match is_truncated(&object, ask) {
             true => {
                 let stable = object.state.borrow().stable.expect("an object with a generation");
-                self.extend(&object, stable, ask.offset).await?;
+                let before = Head { shape: ask.shape, ..stable };
+                self.extend(&object, before, ask.offset).await?;
             }
             false => self.truncate_alone(&object, ask).await?,
         }

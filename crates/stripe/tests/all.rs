@@ -10,6 +10,7 @@ mod disks;
 mod log;
 mod network;
 mod order;
+mod roles;
 mod scrub;
 mod service;
 mod storage;

@@ -78,7 +78,7 @@ fn a_column_moves_between_disks_of_one_server() {
     let fenced = FileRef { layout: file.layout.with_epoch(2), ..file };
     let client = world.client.clone();
     world.run(async move {
-        client.copy_column(&file, &moved, 0, 0).await.unwrap();
+        client.copy_column(&file, &moved, 0, 0, false).await.unwrap();
         client.set_layout(&fenced).await.unwrap();
         client.vacate_column(&fenced, 0).await.unwrap();
     });
@@ -109,10 +109,10 @@ fn a_column_that_moves_keeps_its_holes_and_takes_no_more_room() {
     let before = world.servers[0].disks[1].written_bytes;
     let client = world.client.clone();
     world.run(async move {
-        client.copy_column(&file, &moved, 0, 0).await.unwrap();
+        client.copy_column(&file, &moved, 0, 0, false).await.unwrap();
         client.punch(&file, 101 * 4096..102 * 4096).await.unwrap();
         client.punch(&file, FAR..FAR + (1 << 20)).await.unwrap();
-        client.copy_column(&file, &moved, 0, 0).await.unwrap();
+        client.copy_column(&file, &moved, 0, 0, false).await.unwrap();
     });
     let written = world.servers[0].disks[1].written_bytes - before;
     assert!(written < 1 << 20, "{written} bytes written for 92 KB");
@@ -146,7 +146,7 @@ fn move_to_second(world: &mut World, file: &FileRef) -> FileRef {
     let client = world.client.clone();
     world.run(async move {
         client.set_layout(&fenced).await.unwrap();
-        client.copy_column(&fenced, &moved, 0, 0).await.unwrap();
+        client.copy_column(&fenced, &moved, 0, 0, true).await.unwrap();
         client.vacate_column(&fenced, 0).await.unwrap();
     });
     moved

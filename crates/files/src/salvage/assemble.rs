@@ -1,11 +1,11 @@
 //! A file from what its objects say. Pure.
 
-use names::{Salvaged, latest_layout};
+use names::{Candidate, Choice, Salvaged, choose, latest_layout};
 use std::collections::BTreeMap;
-use stripe::protocol::ObjectReply;
+use stripe::protocol::{ObjectReply, Role};
 use stripe::{Description, Told};
 use wire::layout::{UNIT_BYTES_DEFAULT, column_mask};
-use wire::{Attr, BlockMap, FileId, Fragment, Home, Layout, Placement, Wall};
+use wire::{Attr, BlockMap, FileId, Fragment, Home, Layout, Wall};
 
 /// Of a file without a description only its owner may read.
 const UNKNOWN_MODE: u32 = 0o600;
@@ -24,10 +24,8 @@ impl Object {
         self.told.as_ref().map(|(reply, _)| reply)
     }
 
-    /// Which of two objects of one column is the file's: the later layout, the later cut, the longer one. An object
-    /// that cannot be read may be it, and comes last.
-    fn rank(&self) -> Option<(u32, u32, u64)> {
-        self.reply().map(|reply| (reply.epoch, reply.truncations, reply.length))
+    fn role(&self) -> Role {
+        self.told.as_ref().map_or(Role::Column, |(_, told)| told.shape.role)
     }
 }
 
@@ -43,7 +41,6 @@ pub enum Assembled {
 
 /// The file that has these objects.
 pub fn assemble(file: FileId, objects: &[Object]) -> Assembled {
-    let columns = best(objects.iter());
     let told = || objects.iter().filter_map(|object| object.told.as_ref());
     let descriptions = || told().filter_map(|(_, told)| told.description.as_ref());
     let description = descriptions().max_by_key(|description| description.ctime);
@@ -58,7 +55,7 @@ pub fn assemble(file: FileId, objects: &[Object]) -> Assembled {
             Some(known) => known,
             None => return Assembled::Unknown("its block map was too long to be kept with it"),
         },
-        None => match by_shape(&columns) {
+        None => match by_shape(objects) {
             Some(layout) => (layout, Vec::new()),
             None => return Assembled::Unknown("how it is striped is not known"),
         },
@@ -66,18 +63,17 @@ pub fn assemble(file: FileId, objects: &[Object]) -> Assembled {
     // What is of an earlier layout was given up with it.
     let has_bytes = |reply: &ObjectReply| reply.length > 0 && reply.epoch > layout.epoch;
     let has_more =
-        |object: &&Object| object.column >= layout.width() && object.reply().is_none_or(has_bytes);
-    if columns.values().any(has_more) {
+        |object: &Object| object.column >= layout.width() && object.reply().is_none_or(has_bytes);
+    if objects.iter().any(has_more) {
         return Assembled::Unknown("it has bytes in columns that its objects were not told of");
     }
-    let columns = match layout.placement {
-        Placement::Formula => columns,
-        // Objects were told of every move that ended: what is elsewhere is a copy that was not finished.
-        Placement::Map => best(objects.iter().filter(|object| is_at_home(&layout, object))),
-    };
-    let epoch = told().map(|(reply, _)| reply.epoch).fold(layout.epoch, u32::max);
+    let columns = columns_of(&layout, objects);
+    if columns.is_empty() && description.is_none() {
+        return Assembled::Unknown("its columns are lost, and it has no name");
+    }
+    let epoch = epoch_of(objects).unwrap_or(layout.epoch);
     let mut found = layout.with_epoch(epoch);
-    for (column, object) in columns.range(..layout.width()) {
+    for (column, object) in &columns {
         found = found.with_home(epoch, *column, object.home).expect("a column of it");
     }
     let salvaged = salvaged(file, (found, fragments), description, &columns);
@@ -87,46 +83,60 @@ pub fn assemble(file: FileId, objects: &[Object]) -> Assembled {
     Assembled::File(Salvaged { path, present: salvaged.present | described, ..salvaged })
 }
 
-fn is_at_home(layout: &Layout, object: &Object) -> bool {
-    object.column < layout.width() && layout.home(object.column) == object.home
+/// The file's object of each column. One that cannot be read may be it where no other is.
+fn columns_of<'a>(layout: &Layout, objects: &'a [Object]) -> BTreeMap<u16, &'a Object> {
+    let column = |column: u16| {
+        let of_it = || objects.iter().filter(move |object| object.column == column);
+        let readable: Vec<&Object> = of_it().filter(|object| object.told.is_some()).collect();
+        let candidates = readable.iter().filter_map(|object| {
+            let (reply, told) = object.told.as_ref()?;
+            Some((object.home, reply, told))
+        });
+        let candidates: Vec<Candidate<'_>> = candidates.collect();
+        let found = match choose(layout, column, &candidates) {
+            Choice::At(at) => Some(readable[at]),
+            Choice::Nothing | Choice::Missing => of_it().find(|object| object.told.is_none()),
+        };
+        found.map(|found| (column, found))
+    };
+    (0..layout.width()).filter_map(column).collect()
 }
 
-/// The file's object of each column.
-fn best<'a>(objects: impl Iterator<Item = &'a Object>) -> BTreeMap<u16, &'a Object> {
-    let mut columns: BTreeMap<u16, &Object> = BTreeMap::new();
-    for object in objects {
-        let known = columns.entry(object.column).or_insert(object);
-        if object.rank() > known.rank() {
-            *known = object;
-        }
-    }
-    columns
+/// The epoch that all objects have. Where they differ, or one is still what a move made of it, it is below one of them:
+/// then the manager looks at all of them, and gives them another.
+fn epoch_of(objects: &[Object]) -> Option<u32> {
+    let epochs = objects.iter().filter_map(|object| {
+        let epoch = object.reply()?.epoch;
+        Some(if object.role() == Role::Column { epoch } else { epoch.saturating_sub(1) })
+    });
+    epochs.min()
 }
 
-/// Whether the objects are only what moved columns left behind, or what was opened and never written.
+/// Whether the objects are only what was opened and never written. What a move made is none of that: its column was
+/// elsewhere.
 fn is_nothing(objects: &[Object], description: Option<&Description>) -> bool {
     let is_empty = |object: &Object| object.reply().is_some_and(|reply| reply.length == 0);
     let is_fresh = |reply: &ObjectReply| reply.truncations == 0 && reply.mtime == Wall::default();
     let all_fresh = objects.iter().filter_map(Object::reply).all(is_fresh);
     objects.iter().all(is_empty)
+        && objects.iter().all(|object| object.role() == Role::Column)
         && description.is_none_or(|description| description.size > 0 && all_fresh)
 }
 
 /// The layout by what objects say of it in short.
-fn by_shape(columns: &BTreeMap<u16, &Object>) -> Option<Layout> {
-    let told = || columns.values().filter_map(|object| object.told.as_ref());
+fn by_shape(objects: &[Object]) -> Option<Layout> {
+    let told = || objects.iter().filter_map(|object| object.told.as_ref());
     let shaped = told().filter(|(_, told)| told.shape.width > 0);
     let shape = shaped.max_by_key(|(reply, _)| reply.epoch).map(|(_, told)| told.shape);
     let (width, unit_bytes) = match shape {
         Some(shape) => (u16::from(shape.width), 1u32.checked_shl(shape.unit_shift.into())?),
         // Of one column the unit says nothing.
-        None if columns.keys().eq([&0]) => (1, UNIT_BYTES_DEFAULT),
+        None if objects.iter().all(|object| object.column == 0) => (1, UNIT_BYTES_DEFAULT),
         None => return None,
     };
-    let epoch = told().map(|(reply, _)| reply.epoch).max()?;
-    let any = columns.values().next()?.home;
-    let home = |column: u16| columns.get(&column).map_or(any, |object| object.home);
-    let homes: Vec<Home> = (0..width).map(home).collect();
+    // It is as early as any of them, and where columns are is still to be found.
+    let epoch = told().map(|(reply, _)| reply.epoch).min()?;
+    let homes = vec![objects.first()?.home; width.into()];
     Layout::new(epoch, unit_bytes, &homes)
 }
 
@@ -162,7 +172,7 @@ fn salvaged(
     // Without a description a hole's column looks like one that is lost.
     let is_absent =
         |column: u16| !columns.contains_key(&column) && map.object_bytes(column, size) > 0;
-    let lost = description.is_none() && (0..layout.width()).any(is_absent);
+    let lost = columns.is_empty() || description.is_none() && (0..layout.width()).any(is_absent);
     Salvaged {
         attr,
         layout,
@@ -190,7 +200,7 @@ mod tests {
 
     fn object(server: u16, column: u16, epoch: u32, length: u64) -> Object {
         let reply = ObjectReply { epoch, length, ..ObjectReply::default() };
-        let shape = Shape { unit_shift: 12, width: 3, copies: 1 };
+        let shape = Shape { unit_shift: 12, width: 3, copies: 1, ..Shape::default() };
         let told = Told { shape, description: None };
         Object { home: home(server), column, told: Some((reply, told)) }
     }
@@ -260,7 +270,7 @@ mod tests {
         ]);
         let homes: Vec<Home> = found.layout.homes().collect();
         assert_eq!(homes, [home(1), home(2), home(3)]);
-        assert_eq!((found.layout.epoch, found.fragments), (5, vec![fragment]));
+        assert_eq!((found.layout.epoch, found.fragments), (4, vec![fragment]));
     }
 
     #[test]
@@ -280,8 +290,47 @@ mod tests {
         assert!(file(&[object(2, 1, 2, 100)]).lost);
     }
 
+    fn of_role(mut object: Object, role: Role) -> Object {
+        object.told.as_mut().unwrap().1.shape.role = role;
+        object
+    }
+
+    /// The homes of the columns, and the epoch.
+    fn homes(objects: &[Object]) -> (Vec<Home>, u32) {
+        let layout = file(objects).layout;
+        (layout.homes().collect(), layout.epoch)
+    }
+
     #[test]
-    fn what_moved_columns_leave_is_no_file_and_an_empty_file_is_one() {
+    fn a_copy_that_was_begun_is_no_column_and_what_was_left_of_one_that_moved_is_none_either() {
+        let whole = [object(1, 0, 4, 4096), object(3, 2, 4, 100)];
+        let with = |more: &[Object]| [&whole, more].concat();
+        let copied = [object(2, 1, 4, 4096), of_role(object(9, 1, 5, 50), Role::Copy)];
+        assert_eq!(homes(&with(&copied)), (vec![home(1), home(2), home(3)], 4));
+        // Nothing is acknowledged there any more; the manager is to give it an epoch of its own.
+        let fenced =
+            [of_role(object(2, 1, 5, 4096), Role::Left), of_role(object(9, 1, 5, 50), Role::Copy)];
+        assert_eq!(homes(&with(&fenced)), (vec![home(1), home(2), home(3)], 4));
+        let left = of_role(object(2, 1, 5, 4096), Role::Left);
+        let arrived = [left.clone(), of_role(object(9, 1, 5, 4096), Role::Arrived)];
+        assert_eq!(homes(&with(&arrived)), (vec![home(1), home(9), home(3)], 4));
+        // The one that it moved to is lost: that is not where it was.
+        let found = file(&with(&[left]));
+        assert!(found.lost && found.present == 0b101, "{found:?}");
+    }
+
+    #[test]
+    fn a_file_of_which_only_what_a_move_left_is_there_is_lost_and_not_nothing() {
+        let left = of_role(object(1, 0, 5, 0), Role::Left);
+        assert!(matches!(assemble(FILE, &[left.clone()]), Assembled::Unknown(_)));
+        let copy = of_role(object(1, 0, 5, 0), Role::Copy);
+        assert!(matches!(assemble(FILE, &[copy]), Assembled::Unknown(_)));
+        let found = file(&[described(left, 9000, 1)]);
+        assert_eq!((found.lost, &*found.path, found.attr.size), (true, &b"/at/1"[..], 9000));
+    }
+
+    #[test]
+    fn objects_without_a_byte_are_no_file_and_an_empty_file_is_one() {
         assert_eq!(assemble(FILE, &[object(1, 0, 2, 0)]), Assembled::Nothing);
         let left = described(object(1, 0, 2, 0), 9000, 1);
         assert_eq!(assemble(FILE, &[left]), Assembled::Nothing);

@@ -15,7 +15,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-use store::{MemoryBackend, MemoryLogs, Store};
+use store::{MemoryBackend, MemoryLogs, StorageBackend, Store};
 use wire::{NodeId, Time, VolumeId};
 
 const VOLUME: VolumeId = VolumeId(7);
@@ -23,6 +23,9 @@ pub const MANAGER: u16 = 1;
 
 /// How the client is configured; the pool has this many pages.
 pub const CLIENT_PAGES: usize = 4096;
+
+/// The files of a manager's store.
+pub type Copied = (Vec<u8>, MemoryLogs);
 
 type Disk = BTreeMap<DiskFile, Vec<u8>>;
 
@@ -134,6 +137,52 @@ impl World {
     /// From now on the disk of this I/O server is missing.
     pub fn lose_disk(&mut self, id: u16) {
         self.machines.get_mut(&id).expect("a machine").missing = true;
+    }
+
+    /// A new disk is in place of this I/O server's, which does not run.
+    pub fn empty_disk(&mut self, id: u16) {
+        self.machines.get_mut(&id).expect("a machine").disk.clear();
+    }
+
+    /// The manager, which does not run, starts with a new store.
+    pub fn lose_names(&mut self) {
+        let machine = self.machines.get_mut(&MANAGER).expect("a machine");
+        (machine.backend, machine.logs) = (None, MemoryLogs::new());
+        self.start(MANAGER);
+    }
+
+    /// The files of the manager's store as they are now.
+    pub fn copy_names(&self) -> Copied {
+        let machine = &self.machines[&MANAGER];
+        let backend = machine.backend.as_ref().expect("a manager");
+        let mut checkpoint = vec![0; backend.len().expect("a length") as usize];
+        backend.read(0, &mut checkpoint).expect("read");
+        (checkpoint, machine.logs.clone())
+    }
+
+    /// The manager, which does not run, starts from a copy that a person takes as it is.
+    pub fn restore_names(&mut self, (checkpoint, logs): &Copied) {
+        let (backend, mut logs) = (MemoryBackend::new(), logs.clone());
+        backend.write(0, checkpoint).expect("written");
+        let contents: Vec<_> = logs.contents().collect();
+        let mut store = Store::open(backend.clone(), names_store(), contents).expect("it opens");
+        for append in names::accept(&mut store).expect("accepted") {
+            logs.append(append.log, &append.bytes);
+        }
+        drop(store);
+        let mut checkpoint = vec![0; backend.len().expect("a length") as usize];
+        backend.read(0, &mut checkpoint).expect("read");
+        let backend = MemoryBackend::new();
+        backend.write(0, &checkpoint).expect("written");
+        let machine = self.machines.get_mut(&MANAGER).expect("a machine");
+        (machine.backend, machine.logs) = (Some(backend), logs);
+        self.start(MANAGER);
+    }
+
+    /// A striping client on client `index`'s node.
+    pub fn stripe(&self, index: u16) -> stripe::Client {
+        let cx = self.machines[&(100 + index)].node.as_ref().expect("it runs").cx();
+        stripe::Client::new(cx, VOLUME)
     }
 
     /// From now on every machine is kept waiting now and then, for up to 20 ms.

@@ -6,13 +6,15 @@
 
 use super::Service;
 use super::dispatch::Encoded;
-use crate::columns::{Column, Object, columns_of, is_undecided, latest_of, unfinished_at};
+use crate::columns::{
+    Column, Missing, Object, columns_of, is_undecided, latest_of, missing_of, unfinished_at,
+};
 use crate::limits::{BACKGROUND_BATCH, CHANGES_MAX, DEADLINE, RETRY_INTERVAL, SURVEY_COUNT};
 use crate::objects::{Objects, ObjectsOf};
 use crate::permissions::Who;
 use crate::restored::{Compared, Restored};
 use crate::sessions::Final;
-use node::{Either, race};
+use node::{Bug, Either, race};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use stripe::protocol::ObjectReply;
@@ -34,6 +36,8 @@ struct Found {
     has_more: bool,
     /// There are bytes in such, of which no layout that is known says where in the file they are.
     undecided: bool,
+    /// Columns whose object is lost, and what is there of them instead.
+    missing: Vec<Missing>,
 }
 
 impl Found {
@@ -111,6 +115,7 @@ impl<O: Objects> Service<O> {
         }
         let before = self.objects_of(file)?.ok_or(Errno::ESTALE)?;
         let found = self.found(&before).await?;
+        self.empty_stale(&before, &found).await?;
         let compared = self.bring_together(&before, &found).await?;
         let known = self.manager.borrow().read(0, |t| t.get_attr(file))?.attr.size;
         let told = compared.totals.map_or(0, |totals| totals.size);
@@ -121,6 +126,19 @@ impl<O: Objects> Service<O> {
         let compared = Compared { truncations, totals, unfinished: Some(size), ..compared };
         self.commit(|t| t.compared(file, &compared)).await?;
         self.finish_truncation(file).await
+    }
+
+    /// What is in the place of a lost column and is not the column is emptied: it is going to be the column.
+    async fn empty_stale(&self, before: &ObjectsOf, found: &Found) -> Result<(), Errno> {
+        for Missing { column, stale } in &found.missing {
+            let at_home = |(home, _): &&(Home, _)| found.layout.home(*column) == *home;
+            for (_, told) in stale.iter().filter(at_home) {
+                let layout = found.layout.with_epoch(told.epoch);
+                let there = ObjectsOf { layout, truncations: told.truncations, ..*before };
+                self.objects.vacate_column(&there, *column).await?;
+            }
+        }
+        Ok(())
     }
 
     /// The columns of a file, wherever they are.
@@ -134,8 +152,8 @@ impl<O: Objects> Service<O> {
             return self.look_elsewhere(objects).await;
         }
         let (layout, fragments) = (objects.layout, self.fragments_of(objects)?);
-        let (latest, has_more, undecided) = (layout.epoch, false, false);
-        Ok(Found { layout, fragments, columns, latest, has_more, undecided })
+        let (latest, has_more, undecided, missing) = (layout.epoch, false, false, Vec::new());
+        Ok(Found { layout, fragments, columns, latest, has_more, undecided, missing })
     }
 
     /// What the objects say where the name space has them.
@@ -182,7 +200,8 @@ impl<O: Objects> Service<O> {
         let latest = objects.iter().map(|object| object.reply.epoch).fold(layout.epoch, u32::max);
         let has_more = objects.iter().any(|object| object.column >= layout.width());
         let undecided = is_undecided(&layout, &objects);
-        Ok(Found { layout, fragments, columns, latest, has_more, undecided })
+        let missing = missing_of(&layout, &objects);
+        Ok(Found { layout, fragments, columns, latest, has_more, undecided, missing })
     }
 
     /// What the objects of these columns at these places say of themselves, with the columns.
@@ -214,8 +233,13 @@ impl<O: Objects> Service<O> {
         let absent = (0..).zip(&found.columns).filter(|(_, told)| told.is_none());
         let absent = absent.map(|(column, _)| column).filter(|column| !gone(*column));
         let absent: Vec<u16> = absent.collect();
-        if found.undecided || absent.is_empty() {
-            return Ok(found.undecided);
+        let missing = || found.missing.iter().filter(|lost| !gone(lost.column));
+        // What is there of a lost column has bytes that it had once, or a part of them.
+        if found.undecided || missing().any(|lost| !lost.stale.is_empty()) {
+            return Ok(true);
+        }
+        if absent.is_empty() {
+            return Ok(false);
         }
         if found.layout.placement == Placement::Map {
             // All of them were made when it got columns, those of holes too.
@@ -223,11 +247,13 @@ impl<O: Objects> Service<O> {
         }
         if found.columns.iter().all(Option::is_none) {
             // A size of 0 of a file that was open tells nothing.
-            return Ok(inode.attr.size > 0 || was_open);
+            return Ok(inode.attr.size > 0 || was_open || missing().next().is_some());
         }
         let told = self.descriptions(objects.file, found).await?;
         let known = inode.regular().map_or(0, |regular| regular.present);
-        let had = told.iter().fold(known, |had, told| had | told.present);
+        let had = missing().fold(known, |had, lost| had | 1 << lost.column);
+        let had = told.iter().fold(had, |had, told| had | told.present);
+        let had = if self.cx.has_bug(Bug::PresentForgotten) { 0 } else { had };
         let map = BlockMap::new(&found.layout, &found.fragments);
         let columns = (0..).zip(&found.columns);
         let lengths = columns.filter_map(|(column, told)| Some((column, (*told)?.1.length)));
@@ -235,8 +261,12 @@ impl<O: Objects> Service<O> {
         let size = ends.chain(told.iter().map(|told| told.size)).fold(inode.attr.size, u64::max);
         // Of a file that was open for writing objects came that neither knows of.
         let any = was_open && !found.is_cut(objects);
-        let is_lost =
-            |column: &u16| (any || had >> column & 1 != 0) && map.object_bytes(*column, size) > 0;
+        // One that is known to be missing may be where the file ends, unless the others were told.
+        let is_end = |column: u16| told.is_empty() && missing().any(|lost| lost.column == column);
+        let is_lost = |column: &u16| {
+            let had = any || had >> column & 1 != 0;
+            had && map.object_bytes(*column, size) > 0 || is_end(*column)
+        };
         Ok(absent.iter().any(is_lost))
     }
 

@@ -146,7 +146,8 @@ impl<O: Objects> Service<O> {
         let _moving = self.hold_layout(file).ok_or(Errno::EBUSY)?;
         let epoch = self.fence(asker.who, file).await?;
         let layout = before.layout.with_home(epoch, column, home).ok_or(Errno::EINVAL)?;
-        self.objects.copy_column(&before, &ObjectsOf { layout, ..before }, column, rate).await?;
+        let there = ObjectsOf { layout, ..before };
+        self.objects.copy_column(&before, &there, column, rate, false).await?;
         self.alone(file, self.end_move(asker, before, layout, column)).await
     }
 
@@ -170,11 +171,12 @@ impl<O: Objects> Service<O> {
             return Err(Errno::EAGAIN);
         }
         let fenced = ObjectsOf { layout: now.layout.with_epoch(layout.epoch), ..now };
-        self.objects.set_layout(&fenced).await?;
-        self.objects.copy_column(&fenced, &ObjectsOf { layout, ..now }, column, 0).await?;
+        self.objects.leave_column(&fenced, column).await?;
+        let there = ObjectsOf { layout, ..now };
+        self.objects.copy_column(&fenced, &there, column, 0, true).await?;
         if layout.placement == Placement::Map {
             let fragments = self.fragments_of(&now)?;
-            self.describe_layout(&ObjectsOf { layout, ..now }, &fragments).await?;
+            self.describe_layout(&there, &fragments).await?;
         }
         let reply = self.commit_layout(asker, file, |t| t.set_layout(file, layout)).await?;
         // Not before a restart would find the new place.

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 use store::{MemoryBackend, MemoryLogs, StorageBackend, Store};
-use stripe::protocol::ObjectReply;
+use stripe::protocol::{ObjectReply, Role, Shape};
 use stripe::{Description, Kept, Told, Witness};
 use wire::{Errno, FileId, Fragment, Home, NodeId, ObjectId, VolumeId, Wall};
 
@@ -52,6 +52,8 @@ pub struct State {
     pub absent: Cell<bool>,
     /// What objects say of themselves.
     pub columns: RefCell<BTreeMap<(NodeId, ObjectId), ObjectReply>>,
+    /// What they are to their columns, where they are no columns.
+    pub roles: RefCell<BTreeMap<(NodeId, ObjectId), Role>>,
     /// Descriptions that objects have, how often they were told, and which incarnation each server is.
     pub described: RefCell<BTreeMap<(Home, ObjectId), Description>>,
     pub descriptions: Cell<usize>,
@@ -118,6 +120,16 @@ impl Objects for Fake {
     async fn set_layout(&self, _: &ObjectsOf) -> Result<(), Errno> {
         self.check()
     }
+    async fn leave_column(&self, objects: &ObjectsOf, _: u16) -> Result<(), Errno> {
+        self.check()?;
+        for (column, home) in (0..).zip(objects.layout.homes()) {
+            let object = ObjectId { volume: VolumeId(5), file: objects.file, column };
+            if let Some(told) = self.0.columns.borrow_mut().get_mut(&(home.server, object)) {
+                told.epoch = objects.layout.epoch;
+            }
+        }
+        Ok(())
+    }
     fn learn_map(&self, _: FileId, _: u32, _: &[Fragment]) {}
     async fn copy_column(
         &self,
@@ -125,14 +137,22 @@ impl Objects for Fake {
         to: &ObjectsOf,
         column: u16,
         _: u64,
+        _: bool,
     ) -> Result<(), Errno> {
         self.check()?;
         let object = ObjectId { volume: VolumeId(5), file: to.file, column };
         self.0.stored.borrow_mut().insert((to.layout.server(column), object));
         Ok(())
     }
-    async fn vacate_column(&self, _: &ObjectsOf, _: u16) -> Result<(), Errno> {
-        self.check()
+    async fn vacate_column(&self, objects: &ObjectsOf, column: u16) -> Result<(), Errno> {
+        self.check()?;
+        let object = ObjectId { volume: VolumeId(5), file: objects.file, column };
+        let place = (objects.layout.server(column), object);
+        if let Some(told) = self.0.columns.borrow_mut().get_mut(&place) {
+            assert_eq!(told.epoch, objects.layout.epoch, "another one is refused");
+            told.length = 0;
+        }
+        Ok(())
     }
     async fn list(
         &self,
@@ -229,7 +249,8 @@ impl Objects for Fake {
         let reply = known.get(&(server, kept.object)).copied().ok_or(Errno::ENOENT)?;
         let home = Home { server, disk: kept.disk };
         let description = self.0.described.borrow().get(&(home, kept.object)).cloned();
-        Ok((reply, Told { description, ..Told::default() }))
+        let role = self.0.roles.borrow().get(&(server, kept.object)).copied().unwrap_or_default();
+        Ok((reply, Told { description, shape: Shape { role, ..Shape::default() } }))
     }
     async fn space(&self, servers: &[NodeId]) -> Result<VolumeSpace, Errno> {
         let bytes = servers.len() as u64 * 100;

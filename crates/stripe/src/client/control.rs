@@ -168,6 +168,17 @@ impl Client {
         self.change_columns(file, self.left(file), op::SET_LAYOUT, |_, _| ()).await
     }
 
+    /// As [`set_layout`](Client::set_layout), before the last copy of a column that moves: its object counts no longer
+    /// than until that copy has arrived.
+    pub async fn leave_column(&self, file: &FileRef, column: u16) -> Result<(), Errno> {
+        let leave = |number: u16, ask: &mut ObjectRequest| {
+            if number == column {
+                ask.shape.role = Role::Left;
+            }
+        };
+        self.change_columns(file, self.left(file), op::SET_LAYOUT, leave).await
+    }
+
     /// Room on all of `servers` together. A server that does not answer soon counts with what it said last, one that
     /// never said anything not at all; an error when that is all of them. Applications wait for this: a server that was
     /// asked before is waited for only briefly.

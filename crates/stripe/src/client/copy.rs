@@ -10,16 +10,18 @@ impl Client {
     /// Makes the object of `column` on `to`'s server what it is on `from`'s, on stable storage. Only what differs is
     /// written, so a second copy is a comparison; blocks of zeros become holes. What clients still hold of what they
     /// wrote to `from` is judged by `to` from then on. At most `rate` bytes a second, 0 is as fast as it goes. Whether
-    /// `from` stands still meanwhile is the caller's business.
+    /// `from` stands still meanwhile is the caller's business: `arrives` says that it does, so that the copy has
+    /// everything then.
     pub async fn copy_column(
         &self,
         from: &FileRef,
         to: &FileRef,
         column: u16,
         rate: u64,
+        arrives: bool,
     ) -> Result<(), Errno> {
         let (source, target) = (from.layout.server(column), to.layout.server(column));
-        let (whole, heir) = (self.request(from, column), self.request(to, column));
+        let (whole, heir) = (self.request(from, column), self.request_as(Role::Copy, to, column));
         self.ask(target, op::SET_LAYOUT, true, &heir).await?;
         // Everything that this tells of is stable before it is read. An object that does not exist is empty.
         let history = self.ask_with(source, op::HISTORY, true, &whole, &[]).await?;
@@ -29,6 +31,8 @@ impl Client {
         self.ask(target, op::TRUNCATE, true, &cut).await?;
         let mut copying = Copying { client: self, from, to, column, length, mtime, written: None };
         copying.run(rate).await?;
+        let role = if arrives { Role::Arrived } else { Role::Copy };
+        let heir = self.request_as(role, to, column);
         let stable = self.ask_with(target, op::INHERIT, true, &heir, history.trailer()).await?;
         let verifier = decoded(&stable)?.verifier;
         let kept = copying.written.is_none_or(|before| before == verifier);
@@ -42,7 +46,7 @@ impl Client {
     /// Empties the object of a column that is kept elsewhere from now on. What stays tells clients that go by an older
     /// layout. For managers.
     pub async fn vacate_column(&self, file: &FileRef, column: u16) -> Result<(), Errno> {
-        let request = self.request(file, column);
+        let request = self.request_as(Role::Left, file, column);
         self.ask(file.layout.server(column), op::VACATE, true, &request).await.map(drop)
     }
 }
@@ -135,7 +139,7 @@ impl Copying<'_> {
             offset: range.start,
             bytes: blocks.try_into().unwrap_or(u32::MAX),
             mtime: self.mtime,
-            ..self.client.request(self.to, self.column)
+            ..self.client.request_as(Role::Copy, self.to, self.column)
         };
         let target = self.to.layout.server(self.column);
         self.client.ask(target, op::PUNCH, true, &request).await.map(drop)

@@ -172,7 +172,7 @@ impl Client {
         parts
     }
 
-    /// Writes a part of one column's object; the verifier of its server.
+    /// Writes a part of a copy of one column's object; the verifier of its server.
     pub(super) async fn write_column(
         &self,
         file: &FileRef,
@@ -185,17 +185,29 @@ impl Client {
         sum_pieces(offset, std::slice::from_ref(&frame), &mut sums);
         let data = self.cx().piece(frame);
         let part = Part::new(column, offset, bytes, data, sums);
-        self.write_part(file, &part, mtime).await.map(|held| held.verifier)
+        let written = self.write_part_as(Role::Copy, file, &part, mtime);
+        written.await.map(|held| held.verifier)
     }
 
     /// Writes one part; who holds it then.
     async fn write_part(&self, file: &FileRef, part: &Part, mtime: Wall) -> Result<Held, Errno> {
+        self.write_part_as(Role::Column, file, part, mtime).await
+    }
+
+    /// The same, of what the object is then.
+    async fn write_part_as(
+        &self,
+        role: Role,
+        file: &FileRef,
+        part: &Part,
+        mtime: Wall,
+    ) -> Result<Held, Errno> {
         let request = ObjectRequest {
             offset: part.offset,
             bytes: part.bytes as u32,
             mtime,
             stable: part.stable,
-            ..self.request(file, part.column)
+            ..self.request_as(role, file, part.column)
         };
         let trailer = part.trailer();
         let op = if part.again.is_some() { op::REWRITE } else { op::WRITE };
