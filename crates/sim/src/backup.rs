@@ -2,7 +2,7 @@
 //! there is, and makes files when the names were restored. Or it salvages the names; machines are stopped cleanly then.
 
 use crate::meta::StoresImage;
-use crate::salvaging::{Back, salvage};
+use crate::salvaging::{Back, Wanted, salvage};
 use files::cluster::{Services, members_store, names_store, settle};
 use names::{BackupPart, Client, How, Who, restored};
 use node::Cx;
@@ -65,8 +65,8 @@ struct State {
     /// Files are to be made.
     makes: Cell<bool>,
     made: RefCell<Vec<FileId>>,
-    /// The names are to be salvaged, when so many servers are there.
-    salvages: Cell<Option<usize>>,
+    /// The names are to be salvaged, when all servers are there.
+    salvages: Cell<Option<Wanted>>,
     /// How often that was begun.
     attempts: Cell<u32>,
     /// One begins in a moment, or is under way.
@@ -103,12 +103,12 @@ impl Backups {
         (!self.0.makes.get()).then(|| self.0.made.borrow().clone())
     }
 
-    /// The names are to be salvaged when so many servers are there.
-    pub fn salvage(&self, servers: usize) {
+    /// The names are to be salvaged when all servers are there.
+    pub fn salvage(&self, wanted: Wanted) {
         self.0.salvaged.take();
         self.0.attempts.set(0);
         self.0.is_near.set(false);
-        self.0.salvages.set(Some(servers));
+        self.0.salvages.set(Some(wanted));
     }
 
     /// Whether they are still to be.
@@ -163,12 +163,12 @@ impl Backups {
     pub async fn serve(self, cx: Cx, names: Client, stripe: stripe::Client) {
         loop {
             cx.sleep(POLL).await;
-            if let Some(servers) = self.0.salvages.get() {
+            if let Some(wanted) = self.0.salvages.get() {
                 cx.sleep(JOINING).await;
                 self.0.is_near.set(true);
                 cx.sleep(NEAR).await;
                 self.0.attempts.set(self.0.attempts.get() + 1);
-                let back = salvage(&cx, &names, &stripe, servers).await;
+                let back = salvage(&cx, &names, &stripe, wanted).await;
                 self.0.is_near.set(false);
                 match back {
                     Ok(back) => {

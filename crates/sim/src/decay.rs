@@ -287,7 +287,7 @@ impl Decays {
             return Ok(());
         }
         if let Some(restoring) = self.restoring.as_mut().filter(|_| self.rounds == 1) {
-            restoring.stopped(&mut self.stopped, workload);
+            restoring.stopped(&mut self.stopped, workload, &mut self.random);
         }
         self.trace_health(world);
         self.end_all(world, workload, Crash::Kill);

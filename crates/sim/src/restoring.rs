@@ -7,8 +7,8 @@ use crate::decay::Images;
 use crate::meta::StoresImage;
 use crate::name_check::{NameCheck, Values};
 use crate::queue::Picos;
-use crate::random::Random;
-use crate::salvaging::{Described, check, described};
+use crate::random::{MILLION, Random};
+use crate::salvaging::{Described, Wanted, check, described, missable};
 use crate::storage::Crash;
 use crate::workload::Workload;
 use crate::world::World;
@@ -53,7 +53,9 @@ pub struct Restoring {
     /// Servers, where names are salvaged.
     salvages: Option<usize>,
     described: Described,
-    /// Files that may have lost objects which never were on stable storage.
+    /// The object that is lost with the names, in a round that has one.
+    loses: Option<(NodeId, stripe::Kept)>,
+    /// Files that may have lost objects, most of which never were on stable storage.
     unsynced: BTreeSet<FileId>,
     /// Machines that are still to be stopped cleanly, and the one that is stopping; whether all were.
     to_stop: Vec<NodeId>,
@@ -76,6 +78,7 @@ impl Restoring {
             numbers: BTreeSet::new(),
             salvages: None,
             described: Described::new(),
+            loses: None,
             unsynced: BTreeSet::new(),
             to_stop: Vec::new(),
             stopping: None,
@@ -140,7 +143,7 @@ impl Restoring {
     }
 
     /// The cluster has stopped, and everything was read: this is what it had.
-    pub fn stopped(&mut self, images: &mut Images, workload: &mut Workload) {
+    pub fn stopped(&mut self, images: &mut Images, workload: &mut Workload, random: &mut Random) {
         self.names = workload.model_mut().names.clone();
         self.numbers = self.names.files().collect();
         if self.salvages() {
@@ -149,6 +152,9 @@ impl Restoring {
             volumes.for_each(|volume| volume.sync_all(volume.changes()));
             self.described = described(images);
             self.unsynced = workload.model_mut().data.unsynced();
+            let loses = random.chance(MILLION / 2);
+            self.loses = if loses { missable(images, random) } else { None };
+            self.unsynced.extend(self.loses.iter().map(|(_, kept)| kept.object.file));
         }
         let live: BTreeSet<FileId> = self.names.live().collect();
         for (node, image) in images.iter() {
@@ -156,7 +162,8 @@ impl Restoring {
                 for file in volume.names_from(DiskFile::Label) {
                     let DiskFile::Object(object) = file else { continue };
                     self.numbers.insert(object.file);
-                    if live.contains(&object.file) {
+                    let kept = stripe::Kept { object, disk: disk as u8 };
+                    if live.contains(&object.file) && self.loses != Some((*node, kept)) {
                         self.objects.insert((*node, disk, file));
                     }
                 }
@@ -213,7 +220,8 @@ impl Restoring {
         let kept: BTreeSet<FileId> = self.names.live().chain(self.names.at_root()).collect();
         let data = &mut workload.model_mut().data;
         data.came_back(|file| !kept.contains(&file), Picos::ZERO);
-        self.backups.salvage(self.salvages.expect("names are salvaged"));
+        let servers = self.salvages.expect("names are salvaged");
+        self.backups.salvage(Wanted { servers, loses: self.loses });
         true
     }
 

@@ -3,17 +3,21 @@
 //! What must hold then: a file whose objects had a description on stable storage is back, whole, by the name that the
 //! latest of them says or a later one of it; nothing is back by a name that it never had. After a clean stop all
 //! described files are back by their last names. One that was written without a sync may have lost an object in a crash
-//! before: it need not be whole. That the bytes of all others are right is then checked by reading them.
+//! before: it need not be whole, and neither need the one of which an object is lost together with the names. That the
+//! bytes of all others are right is then checked by reading them.
 
 use crate::decay::Images;
 use crate::name_check::NameCheck;
+use crate::random::Random;
 use files::salvage::Failure;
 use names::{Client, LOST_FOUND, ListingEntry, Span, Who};
 use node::Cx;
 use node::rings::DiskFile;
 use std::collections::{BTreeMap, BTreeSet};
-use stripe::object::{HEADER_BYTES, Header};
-use wire::{Errno, FileId, FileKind};
+use stripe::object::{HEADER_BYTES, Head, Header};
+use stripe::protocol::Role;
+use stripe::{Description, Kept};
+use wire::{Errno, FileId, FileKind, NodeId};
 
 /// Bytes of one part of a listing.
 const LISTED_BYTES: usize = 32 << 10;
@@ -31,16 +35,31 @@ pub struct Back {
 /// Paths that objects of a file have on stable storage.
 pub type Described = BTreeMap<FileId, BTreeSet<Vec<u8>>>;
 
-/// Salvages when so many servers are there, and looks at what is back. After an error it is to be called again.
+/// What is to be salvaged.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    /// How many servers there are.
+    pub servers: usize,
+    /// An object that is lost without a trace before that.
+    pub loses: Option<(NodeId, Kept)>,
+}
+
+/// Salvages when all servers are there, and looks at what is back. After an error it is to be called again.
 pub async fn salvage(
     cx: &Cx,
     names: &Client,
     stripe: &stripe::Client,
-    servers: usize,
+    wanted: Wanted,
 ) -> Result<Vec<Back>, Errno> {
-    let are_there = async || names.servers().await.map(|there| there.len() == servers);
+    let are_there = async || names.servers().await.map(|there| there.len() == wanted.servers);
     if !are_there().await? {
         return Err(Errno::EAGAIN);
+    }
+    if let Some((server, kept)) = wanted.loses {
+        match stripe.quarantine(server, kept).await {
+            Ok(_) | Err(Errno::ENOENT) => {}
+            Err(errno) => return Err(errno),
+        }
     }
     let salvaged = files::salvage::salvage(cx, names, stripe, &|_| ()).await;
     salvaged.map_err(|(Failure::Server(_, errno) | Failure::Manager(errno))| errno)?;
@@ -83,25 +102,65 @@ async fn list(names: &Client, directory: FileId) -> Result<Vec<ListingEntry>, Er
     }
 }
 
-/// What the objects on these disks say of their files.
-pub fn described(images: &Images) -> Described {
-    let mut described = Described::new();
-    for volume in images.values().flat_map(|image| &image.disks) {
-        for file in volume.names_from(DiskFile::Label) {
+/// An object in place on a disk.
+struct Placed {
+    server: NodeId,
+    kept: Kept,
+    head: Head,
+    description: Option<Description>,
+}
+
+fn placed(images: &Images) -> impl Iterator<Item = Placed> {
+    let disks = images.iter().flat_map(|(node, image)| {
+        (0..).zip(&image.disks).map(|(disk, volume)| (*node, disk, volume))
+    });
+    disks.flat_map(|(server, disk, volume)| {
+        volume.names_from(DiskFile::Label).into_iter().filter_map(move |file| {
             let (DiskFile::Object(object), Some(inode)) = (file, volume.get(file)) else {
-                continue;
+                return None;
             };
             let mut bytes = inode.bytes.bytes();
             bytes.truncate(HEADER_BYTES as usize);
-            let Ok(Some(header)) = Header::read(object, &bytes) else { continue };
-            // What a moved column leaves is empty, and may be of before the file had its name.
-            let described_by = header.description(&bytes).filter(|_| header.head.length > 0);
-            if let Some(description) = described_by.filter(|known| !known.path.is_empty()) {
-                described.entry(object.file).or_default().insert(description.path);
-            }
+            let header = Header::read(object, &bytes).ok().flatten()?;
+            let kept = Kept { object, disk };
+            Some(Placed {
+                server,
+                kept,
+                head: header.head,
+                description: header.description(&bytes),
+            })
+        })
+    })
+}
+
+/// What the objects on these disks say of their files.
+pub fn described(images: &Images) -> Described {
+    let mut described = Described::new();
+    // What a moved column leaves is empty, and may be of before the file had its name.
+    for object in placed(images).filter(|object| object.head.length > 0) {
+        if let Some(description) = object.description.filter(|known| !known.path.is_empty()) {
+            described.entry(object.kept.object.file).or_default().insert(description.path);
         }
     }
     described
+}
+
+/// A column of which another object of its file was told that it has an object: when that is lost, it is missed.
+pub fn missable(images: &Images, random: &mut Random) -> Option<(NodeId, Kept)> {
+    let all: Vec<Placed> = placed(images).collect();
+    let is_known = |lost: &&Placed| {
+        let column = lost.kept.object.column;
+        let knows = |other: &Placed| {
+            let of_it = other.kept.object.file == lost.kept.object.file;
+            let told =
+                other.description.as_ref().is_some_and(|told| told.present >> column & 1 == 1);
+            of_it && other.kept.object.column != column && told
+        };
+        let is_column = lost.head.shape.role == Role::Column && lost.head.length > 0;
+        is_column && all.iter().any(knows)
+    };
+    let known: Vec<&Placed> = all.iter().filter(is_known).collect();
+    (!known.is_empty()).then(|| *random.pick(&known)).map(|lost| (lost.server, lost.kept))
 }
 
 /// The files that are back and whole. What is wrong with them, if anything.

@@ -42,7 +42,7 @@ const FOUND: [Bug; 24] = [
 ];
 
 /// What needs another experiment, found by a few of its seeds.
-const FOUND_BY: [(Bug, &str); 8] = [
+const FOUND_BY: [(Bug, &str); 9] = [
     (Bug::AwayPageTaken, LENDING),
     (Bug::PlacedNotSynced, LARGE_COMMITS),
     (Bug::StaleEpochAccepted, MOVES),
@@ -51,6 +51,7 @@ const FOUND_BY: [(Bug, &str); 8] = [
     (Bug::WriteErrorSwallowed, FULL_DISKS),
     (Bug::RestoredNumbersRepeat, RESTORED_NAMES),
     (Bug::SalvagedNotCompared, SALVAGED_NAMES),
+    (Bug::PresentForgotten, SALVAGED_NAMES),
 ];
 
 /// Columns move from disk to disk while two mounts write.
