@@ -115,7 +115,7 @@ fn placed(images: &Images) -> impl Iterator<Item = Placed> {
         (0..).zip(&image.disks).map(|(disk, volume)| (*node, disk, volume))
     });
     disks.flat_map(|(server, disk, volume)| {
-        volume.names_from(DiskFile::Label).into_iter().filter_map(move |file| {
+        volume.names_from(DiskFile::Label).filter_map(move |file| {
             let (DiskFile::Object(object), Some(inode)) = (file, volume.get(file)) else {
                 return None;
             };
