@@ -281,7 +281,8 @@ impl Files {
         self.persist(file, async |reference| {
             let mut pieces = self.cx.pieces();
             pieces.extend(send.data.iter().cloned());
-            self.stripe.write(&reference, send.offset, pieces, how).await
+            let sent = self.stripe.write(&reference, send.offset, pieces, how).await;
+            if send.earlier.is_some() { sent.map_err(at_its_return) } else { sent }
         })
         .await
     }
@@ -293,7 +294,9 @@ impl Files {
             columns = first_of(&columns);
         }
         let stable = self
-            .persist(file, async |reference| self.stripe.commit(&reference, &columns).await)
+            .persist(file, async |reference| {
+                self.stripe.commit(&reference, &columns).await.map_err(at_its_return)
+            })
             .await;
         self.counters.commits.add(1);
         self.with_written(file, |state| match stable {
@@ -340,6 +343,11 @@ impl Files {
 }
 
 /// The first column that is known, alone.
+/// What a server had and may have lost waits for its disk as it does for the server: this may be the only copy.
+fn at_its_return(errno: Errno) -> Errno {
+    if errno == Errno::ENXIO { Errno::ENODEV } else { errno }
+}
+
 fn first_of(columns: &Verifiers) -> Verifiers {
     let mut first = Verifiers::default();
     if let Some(column) = columns.columns().next() {

@@ -156,6 +156,26 @@ fn what_is_on_a_refused_disk_cannot_be_changed_and_no_change_waits_for_it() {
     assert_eq!(cx.waits(), []);
 }
 
+/// Its machine started before the disk was mounted.
+#[test]
+fn what_a_server_may_have_lost_is_kept_until_it_serves_with_its_disk_again() {
+    let mut world = World::new(1, 1);
+    let client = world.client(0);
+    let data = pattern(3, 0, 100_000);
+    world.block_on(client.put(FileId::ROOT, b"f", &data)).expect("put");
+    world.kill(10);
+    world.lose_disk(10);
+    world.start(10);
+    world.run(Duration::from_secs(60));
+    assert!(world.files(0).report().held_bytes > 0, "it is given up");
+    world.kill(10);
+    world.return_disk(10);
+    world.start(10);
+    world.run(Duration::from_secs(5));
+    assert_eq!(world.files(0).report().held_bytes, 0);
+    assert_eq!(world.block_on(client.get(FileId::ROOT, b"f")).expect("its bytes"), data);
+}
+
 #[test]
 fn a_disk_that_went_missing_is_told_while_a_write_waits_for_it() {
     let mut world = World::new(1, 1);

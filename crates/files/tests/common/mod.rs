@@ -185,6 +185,11 @@ impl World {
         stripe::Client::new(cx, VOLUME)
     }
 
+    /// The I/O server's disk is there again, from its next start on.
+    pub fn return_disk(&mut self, id: u16) {
+        self.machines.get_mut(&id).expect("a machine").missing = false;
+    }
+
     /// From now on every machine is kept waiting now and then, for up to 20 ms.
     pub fn load(&mut self, seed: u64) {
         self.load = seed.max(1);
