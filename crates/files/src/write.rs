@@ -342,12 +342,12 @@ impl Files {
     }
 }
 
-/// The first column that is known, alone.
 /// What a server had and may have lost waits for its disk as it does for the server: this may be the only copy.
 fn at_its_return(errno: Errno) -> Errno {
     if errno == Errno::ENXIO { Errno::ENODEV } else { errno }
 }
 
+/// The first column that is known, alone.
 fn first_of(columns: &Verifiers) -> Verifiers {
     let mut first = Verifiers::default();
     if let Some(column) = columns.columns().next() {

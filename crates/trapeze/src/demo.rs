@@ -8,6 +8,7 @@ use crate::scratch::{Processes, Scratch};
 use crate::size::Size;
 use crate::trees::{self, Difference, Found};
 use crate::volume::VolumeError;
+use rustix::fs::Access;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -115,6 +116,11 @@ pub fn demo(arguments: &cli::Demo) -> Result<()> {
 fn unmountable() -> Option<&'static str> {
     if !Path::new("/dev/fuse").exists() {
         return Some("there is no /dev/fuse");
+    }
+    // fusermount3 opens it with the rights of the user who calls it.
+    let both = Access::READ_OK | Access::WRITE_OK;
+    if rustix::fs::access("/dev/fuse", both).is_err() {
+        return Some("this user may not open /dev/fuse");
     }
     let has = |folder: PathBuf| folder.join("fusermount3").is_file();
     let helper = std::env::var_os("PATH").is_some_and(|path| std::env::split_paths(&path).any(has));
