@@ -165,7 +165,7 @@ impl Inner {
 
     /// Whatever is in the file is of an earlier process. A disk with a label is an I/O server's, whose log it would be.
     async fn empty(&self) -> Result<(), Errno> {
-        match self.ask(|| DiskOp::Stat { file: DiskFile::Label }).await {
+        match self.ask(|| DiskOp::stat(DiskFile::Label)).await {
             Err(DiskError::NotFound) => (),
             Ok(_) => return Err(Errno::EEXIST),
             Err(error) => return Err(error.into()),

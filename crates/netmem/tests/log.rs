@@ -76,7 +76,7 @@ impl Bench {
 
     fn execute(&mut self, op: DiskOp) -> Result<DiskReply, DiskError> {
         match op {
-            DiskOp::Stat { file } => {
+            DiskOp::Stat { file, .. } => {
                 let bytes = self.files.get(&file).ok_or(DiskError::NotFound)?.len() as u64;
                 Ok(DiskReply::Stat { bytes, used: bytes, changed: 0 })
             }

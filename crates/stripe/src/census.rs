@@ -54,7 +54,7 @@ impl Server {
             for some in ids.chunks(CENSUS_PARALLEL) {
                 let stat = |id: &ObjectId| {
                     let file = DiskFile::Object(*id);
-                    disk.ask(move || DiskOp::Stat { file })
+                    disk.ask(move || DiskOp::stat(file))
                 };
                 for told in node::all(some.iter().map(stat)).await {
                     // One that is gone meanwhile is not held.

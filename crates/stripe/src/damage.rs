@@ -83,7 +83,7 @@ impl Inner {
     /// Whether the object was set aside, and a crash came before the index said so.
     pub async fn is_quarantined(&self, disk: &Disk, object: ObjectId) -> Result<bool, DiskError> {
         let file = DiskFile::Quarantined(object);
-        match disk.ask(|| DiskOp::Stat { file }).await {
+        match disk.ask(|| DiskOp::stat(file)).await {
             Ok(_) => Ok(true),
             Err(DiskError::NotFound) => Ok(false),
             Err(error) => Err(error),

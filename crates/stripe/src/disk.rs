@@ -301,7 +301,7 @@ impl Disk {
 
     async fn shorten_log(&self, generation: u32) -> Result<(), DiskError> {
         let file = DiskFile::Log(generation);
-        match self.ask(|| DiskOp::Stat { file }).await {
+        match self.ask(|| DiskOp::stat(file)).await {
             Ok(DiskReply::Stat { bytes, .. }) if bytes > LOG_KEPT_BYTES => {
                 self.simple(|| DiskOp::Truncate { file, bytes: LOG_KEPT_BYTES }).await
             }

@@ -109,11 +109,8 @@ impl Inner {
     }
 
     /// GROW. Another client may write behind the end that the caller knows, so a TRUNCATE would not do.
-    pub async fn grow(
-        self: &Rc<Self>,
-        request: &Request,
-        ask: &ObjectRequest,
-    ) -> Result<ObjectReply, Errno> {
+    /// It writes nothing: no write is before or after it.
+    pub async fn grow(self: &Rc<Self>, ask: &ObjectRequest) -> Result<ObjectReply, Errno> {
         if ask.offset > OBJECT_BYTES_MAX {
             return Err(Errno::EFBIG);
         }
@@ -121,12 +118,8 @@ impl Inner {
         let _gates = self.hold(&object).await?;
         self.settle(&object, ask).await?;
         let before = self.punched_head(&object, ask);
-        if ask.offset > before.length {
-            object.state.borrow_mut().note_writer(request.client);
-            self.extend(&object, before, ask.offset).await?;
-        }
-        let order = self.next_order();
-        Ok(ObjectReply { order, stable: true, ..self.describe(&object) })
+        self.extend(&object, before, ask.offset).await?;
+        Ok(self.describe(&object))
     }
 
     /// What was written before comes before a change in the order of writes: it is stable with it. The caller holds

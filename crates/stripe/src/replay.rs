@@ -260,7 +260,7 @@ impl Inner {
         }
         let blocks = header.head.length.div_ceil(BLOCK).min(replay.cut.unwrap_or(u64::MAX));
         let file = DiskFile::Object(id);
-        let bytes = match disk.ask(|| DiskOp::Stat { file }).await? {
+        let bytes = match disk.ask(|| DiskOp::stat(file)).await? {
             DiskReply::Stat { bytes, .. } => bytes,
             _ => return Err(DiskError::Failed(Errno::EPROTO)),
         };
@@ -353,7 +353,7 @@ impl Work<'_> {
     /// The file reaches as far as its header says.
     async fn make_long(&self) -> Result<(), DiskError> {
         let (file, wanted) = (self.file(), file_bytes(self.head.length));
-        match self.disk.ask(|| DiskOp::Stat { file }).await? {
+        match self.disk.ask(|| DiskOp::stat(file)).await? {
             DiskReply::Stat { bytes, .. } if bytes < wanted => {
                 self.disk.simple(|| DiskOp::Truncate { file, bytes: wanted }).await
             }

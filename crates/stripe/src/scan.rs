@@ -37,7 +37,7 @@ impl Reader<'_> {
         salt: Option<u64>,
     ) -> Result<Reader<'_>, DiskError> {
         let file = DiskFile::Log(generation);
-        let bytes = match disk.ask(|| DiskOp::Stat { file }).await? {
+        let bytes = match disk.ask(|| DiskOp::stat(file)).await? {
             DiskReply::Stat { bytes, .. } => bytes,
             _ => return Err(DiskError::Failed(Errno::EPROTO)),
         };

@@ -281,7 +281,7 @@ impl Inner {
         if placed_blocks(&object.state.borrow()) <= WINDOW_BLOCKS as u64 {
             return u64::MAX;
         }
-        match disk.ask(|| DiskOp::Stat { file }).await {
+        match disk.ask(|| DiskOp::stat(file)).await {
             Ok(DiskReply::Stat { used, .. }) => used,
             // The read that follows says why.
             _ => u64::MAX,

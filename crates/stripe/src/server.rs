@@ -402,7 +402,7 @@ impl Inner {
             op::COMMIT => self.commit_request(&ask).await,
             op::TRUNCATE => self.truncate(&ask).await,
             op::PUNCH => self.punch(&request, &ask).await,
-            op::GROW => self.grow(&request, &ask).await,
+            op::GROW => self.grow(&ask).await,
             op::SEEK => self.seek(&ask).await,
             op::INHERIT => self.inherit(&request, &ask).await,
             op::VACATE => self.vacate(&ask).await,

@@ -27,10 +27,7 @@ impl Inner {
             (coming.iter().map(|run| u64::from(run.count)).sum::<u64>() * BLOCK, ranges)
         };
         let file = object.file();
-        let stat = || match ranges.is_empty() {
-            true => DiskOp::Stat { file },
-            false => DiskOp::StatWithout { file, ranges: ranges.clone() },
-        };
+        let stat = || DiskOp::Stat { file, without: ranges.clone() };
         match self.disk(object).ask(stat).await {
             Ok(DiskReply::Stat { used, .. }) => Ok(used + coming),
             Ok(_) => Err(Errno::EPROTO),

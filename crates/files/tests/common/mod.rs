@@ -377,16 +377,10 @@ fn do_disk(disk: &mut Disk, op: DiskOp) -> Result<DiskReply, DiskError> {
             let bytes = disk.remove(&from).ok_or(DiskError::NotFound)?;
             disk.insert(to, bytes);
         }
-        DiskOp::Stat { file } => {
-            let there = disk.get(&file).ok_or(DiskError::NotFound)?;
-            let blocks = there.chunks(4096).filter(|block| block.iter().any(|byte| *byte != 0));
-            let (bytes, used) = (there.len() as u64, blocks.count() as u64 * 4096);
-            return Ok(DiskReply::Stat { bytes, used, changed: 0 });
-        }
-        DiskOp::StatWithout { file, ranges } => {
+        DiskOp::Stat { file, without } => {
             let there = disk.get(&file).ok_or(DiskError::NotFound)?;
             let within = |(at, bytes): &(u64, u64)| rig::holes::stored(there, *at, *bytes);
-            let (bytes, without) = (there.len() as u64, ranges.iter().map(within).sum::<u64>());
+            let (bytes, without) = (there.len() as u64, without.iter().map(within).sum::<u64>());
             let used = rig::holes::stored(there, 0, bytes) - without;
             return Ok(DiskReply::Stat { bytes, used, changed: 0 });
         }

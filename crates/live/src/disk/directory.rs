@@ -321,8 +321,7 @@ impl Directory {
         Ok(())
     }
 
-    /// Length and storage of a file.
-    pub(super) fn stat(&self, file: DiskFile) -> Result<FileStat, DiskError> {
+    fn stat_all(&self, file: DiskFile) -> Result<FileStat, DiskError> {
         let path = layout::path(file);
         let stat = rustix::fs::statat(&self.top, path, AtFlags::SYMLINK_NOFOLLOW);
         let stat = stat.map_err(|errno| self.error_of(file, errno))?;
@@ -333,22 +332,25 @@ impl Directory {
         })
     }
 
-    /// The same, without the storage of what is in these ranges. It is as of one moment, unless the file changes all
-    /// the time.
-    pub(super) fn stat_without(
+    /// Length and storage of a file, without the storage of what is in these ranges. It is as of one moment, unless the
+    /// file changes all the time.
+    pub(super) fn stat(
         &self,
         file: DiskFile,
-        ranges: &[(u64, u64)],
+        without: &[(u64, u64)],
     ) -> Result<FileStat, DiskError> {
+        if without.is_empty() {
+            return self.stat_all(file);
+        }
         let open = self.open_file(file, false, false)?;
-        let mut before = self.stat(file)?;
+        let mut before = self.stat_all(file)?;
         for tries in 1.. {
             let stored = |(offset, bytes): &(u64, u64)| {
                 stored(&open, *offset..offset.saturating_add(*bytes).min(before.bytes))
             };
-            let within: Result<u64, Errno> = ranges.iter().map(stored).sum();
+            let within: Result<u64, Errno> = without.iter().map(stored).sum();
             let within = within.map_err(|errno| self.error(errno))?;
-            let now = self.stat(file)?;
+            let now = self.stat_all(file)?;
             if now.used == before.used || tries == STAT_TRIES {
                 return Ok(FileStat { used: now.used.saturating_sub(within), ..now });
             }

@@ -229,10 +229,7 @@ impl Disks {
                 self.forget(disk, from);
                 Task::Rename { from, to, replaced: self.forget(disk, to) }
             }
-            DiskOp::Stat { file } => Task::Stat { file: *file },
-            DiskOp::StatWithout { file, ranges } => {
-                Task::StatWithout { file: *file, ranges: ranges.clone() }
-            }
+            DiskOp::Stat { file, without } => Task::Stat { file: *file, without: without.clone() },
             DiskOp::List(which) => Task::List(*which),
             DiskOp::Space => Task::Space,
         };

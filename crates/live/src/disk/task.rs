@@ -96,10 +96,7 @@ pub(super) enum Task {
     },
     Stat {
         file: DiskFile,
-    },
-    StatWithout {
-        file: DiskFile,
-        ranges: Vec<(u64, u64)>,
+        without: Vec<(u64, u64)>,
     },
     List(DiskListing),
     Space,
@@ -161,8 +158,7 @@ fn run(disk: &Directory, task: Task) -> Result<Brought, DiskError> {
             drop(replaced);
             result
         }
-        Task::Stat { file } => disk.stat(file).map(Brought::Stat),
-        Task::StatWithout { file, ranges } => disk.stat_without(file, &ranges).map(Brought::Stat),
+        Task::Stat { file, without } => disk.stat(file, &without).map(Brought::Stat),
         Task::List(which) => disk.list(which).map(Brought::Files),
         Task::Space => disk.space(),
     }

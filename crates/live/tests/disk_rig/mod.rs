@@ -98,7 +98,7 @@ impl Rig {
     }
 
     pub fn stat(&mut self, file: DiskFile) -> Result<u64, DiskError> {
-        match self.run(DiskOp::Stat { file })? {
+        match self.run(DiskOp::stat(file))? {
             DiskReply::Stat { bytes, .. } => Ok(bytes),
             other => panic!("{other:?}"),
         }

@@ -172,11 +172,7 @@ impl Disk {
         }
         let changes = !matches!(
             op,
-            DiskOp::Read { .. }
-                | DiskOp::Stat { .. }
-                | DiskOp::StatWithout { .. }
-                | DiskOp::List(_)
-                | DiskOp::Space
+            DiskOp::Read { .. } | DiskOp::Stat { .. } | DiskOp::List(_) | DiskOp::Space
         );
         if changes && self.read_only {
             return Err(DiskError::ReadOnly);
@@ -213,16 +209,11 @@ impl Disk {
                 self.files.entry(file).or_default().now = None;
                 Ok(DiskReply::Done)
             }
-            DiskOp::Stat { file } => {
-                let now = self.files.get(&file).and_then(|file| file.now.as_ref());
-                let now = now.ok_or(DiskError::NotFound)?;
-                Ok(DiskReply::Stat { bytes: now.len() as u64, used: taken(now), changed: 0 })
-            }
-            DiskOp::StatWithout { file, ranges } => {
+            DiskOp::Stat { file, without } => {
                 let now = self.files.get(&file).and_then(|file| file.now.as_ref());
                 let now = now.ok_or(DiskError::NotFound)?;
                 let within =
-                    ranges.into_iter().map(|(at, bytes)| rig::holes::stored(now, at, bytes));
+                    without.into_iter().map(|(at, bytes)| rig::holes::stored(now, at, bytes));
                 let used = taken(now) - within.sum::<u64>();
                 Ok(DiskReply::Stat { bytes: now.len() as u64, used, changed: 0 })
             }
