@@ -1,12 +1,37 @@
 //! A client and a manager on two nodes: what survives kills, power cuts, and objects that cannot be reached.
 
 use crate::common::ROOT;
-use crate::common::cluster::{Cluster, WHO, create};
+use crate::common::cluster::{Cluster, SERVERS, WHO, create};
 use names::{Client, Final, READ, WRITE};
 use node::rings::{Lock, LockKind};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use wire::{Errno, FileId, SetAttr};
+
+/// What a client commits to the objects by it would be nowhere.
+#[test]
+fn a_layout_that_was_answered_survives_a_power_cut() {
+    let mut cluster = Cluster::new(1);
+    let client = cluster.client(1);
+    let file = cluster.created(&client, b"f", None);
+    let one = client.clone();
+    let wider = cluster.run(1, async move {
+        one.sync().await.unwrap();
+        one.add_columns(&WHO, file, vec![SERVERS[0].into()]).await.unwrap().layout.unwrap()
+    });
+    cluster.power_cut();
+    let one = client.clone();
+    let found = cluster.run(1, async move { one.get_attr(file).await.unwrap().layout.unwrap() });
+    assert_eq!(found, wider);
+    let one = client.clone();
+    let moved = cluster.run(1, async move {
+        let home = found.home(1);
+        one.move_column(&WHO, file, 0, home, 0).await.unwrap().layout.unwrap()
+    });
+    cluster.power_cut();
+    let found = cluster.run(1, async move { client.get_attr(file).await.unwrap().layout.unwrap() });
+    assert_eq!(found, moved);
+}
 
 #[test]
 fn opens_and_locks_are_said_again_after_a_restart() {

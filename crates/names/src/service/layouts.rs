@@ -65,7 +65,8 @@ impl<O: Objects> Service<O> {
         Ok(epoch)
     }
 
-    /// The answer to a change of layout, which `change` commits.
+    /// The answer to a change of layout, which `change` commits. It is on stable storage: what clients commit to the
+    /// objects by a layout that a power cut takes back is nowhere.
     async fn commit_layout(
         self: &Rc<Self>,
         asker: Asker<'_>,
@@ -82,7 +83,9 @@ impl<O: Objects> Service<O> {
             },
             |entry| Outcome::Entry(entry).encode(),
         )?;
-        self.told(once).await
+        let reply = self.told(once).await?;
+        self.sync().await?;
+        Ok(reply)
     }
 
     /// What is written behind the end from now on goes to columns on these disks.
@@ -179,8 +182,6 @@ impl<O: Objects> Service<O> {
             self.describe_layout(&there, &fragments).await?;
         }
         let reply = self.commit_layout(asker, file, |t| t.set_layout(file, layout)).await?;
-        // Not before a restart would find the new place.
-        self.sync().await?;
         // What stays there is claimed by nobody, and goes into quarantine; until then it tells clients that come by the
         // old layout.
         let _ = self.objects.vacate_column(&fenced, column).await;
