@@ -12,7 +12,9 @@
 //! ```
 //!
 //! A head is written in place by redb, so it has four copies, each in a sector, which a disk writes whole or not at
-//! all: one page that is lost or damaged is made up for by the others. A sum is of its page and the page's number; 0
+//! all: one page that is lost or damaged is made up for by the others. A head that only one of them has counts where no
+//! two are alike: another store's may be in its place, by a write that went astray, and what a crash left so was told
+//! nobody. A sum is of its page and the page's number; 0
 //! is of a page that was never written. Sums are written just before redb's syncs, after which nothing refers to a
 //! page whose sum is older than itself: what a crash leaves so is free, and is written before it is read again.
 
@@ -71,7 +73,7 @@ impl Sealed {
     /// The file in `file`, which is made when it is empty, or was left half made by a crash.
     pub fn open(file: Box<dyn StorageBackend>) -> io::Result<Sealed> {
         let heads = read_heads(&*file)?;
-        let newest = heads.iter().flatten().max_by_key(|head| head.sequence);
+        let newest = newest_of(&heads);
         // redb writes its magic last, and refuses a file without.
         let newest = newest.filter(|head| head.header[..REDB_MAGIC_BYTES] != [0; REDB_MAGIC_BYTES]);
         let pages = pages_in(file.len()?);
@@ -81,8 +83,9 @@ impl Sealed {
                 head.pages
             )));
         }
-        let (header, sequence) =
-            newest.map_or(([0; HEADER_BYTES], 0), |head| (head.header, head.sequence));
+        let header = newest.map_or([0; HEADER_BYTES], |head| head.header);
+        // Whatever else is there is older than what is written next.
+        let sequence = heads.iter().flatten().map(|head| head.sequence).max().unwrap_or(0);
         let sums = match newest {
             Some(_) => read_sums(&*file)?,
             None => Vec::new(),
@@ -261,11 +264,17 @@ impl StorageBackend for Sealed {
     }
 }
 
+#[derive(PartialEq, Eq)]
 struct Head {
     sequence: u64,
     /// That the file had at least when the head was written, redb's first included.
     pages: u64,
     header: [u8; HEADER_BYTES],
+}
+
+fn newest_of(heads: &[Option<Head>]) -> Option<&Head> {
+    let copies = |head: &Head| heads.iter().flatten().filter(|other| *other == head).count();
+    heads.iter().flatten().max_by_key(|head| (copies(head) > 1, head.sequence))
 }
 
 fn head_bytes(state: &State) -> [u8; SECTOR_BYTES] {
@@ -432,6 +441,38 @@ mod tests {
         sealed.read(0, &mut out).unwrap();
         assert_eq!((out[319], out[320]), (7, 0));
         sealed.read(1099 * PAGE, &mut out).unwrap();
+    }
+
+    #[test]
+    fn a_head_of_another_store_counts_nowhere_and_one_that_is_alone_does() {
+        let written = |byte, times| {
+            let backend = MemoryBackend::new();
+            let sealed = Sealed::open(Box::new(backend.clone())).unwrap();
+            sealed.set_len(PAGE).unwrap();
+            (0..times).for_each(|_| sealed.write(0, &[byte; 320]).unwrap());
+            backend
+        };
+        let header = |backend: &MemoryBackend| {
+            let sealed = Sealed::open(Box::new(backend.clone())).unwrap();
+            let mut out = [0; 1];
+            sealed.read(0, &mut out).unwrap();
+            sealed.write(0, &[out[0] + 1; 320]).unwrap();
+            drop(sealed);
+            Sealed::open(Box::new(backend.clone())).unwrap().read(0, &mut out).unwrap();
+            out[0]
+        };
+        let mut other = [0; PAGE_BYTES];
+        written(70, 9).read(0, &mut other).unwrap();
+        for copy in 0..HEADS {
+            let own = written(7, 3);
+            own.write(copy * PAGE, &other).unwrap();
+            assert_eq!(header(&own), 8, "copy {copy}");
+            let own = written(7, 3);
+            for lost in (0..HEADS).filter(|lost| *lost != copy) {
+                own.write(lost * PAGE, &[0; PAGE_BYTES]).unwrap();
+            }
+            assert_eq!(header(&own), 8, "copy {copy}");
+        }
     }
 
     #[test]
