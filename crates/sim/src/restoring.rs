@@ -150,10 +150,10 @@ impl Restoring {
             // Operating systems outlive their processes for long enough: power cuts of later take nothing of before.
             let volumes = images.values_mut().flat_map(|image| &mut image.disks);
             volumes.for_each(|volume| volume.sync_all(volume.changes()));
-            self.described = described(images);
             self.unsynced = workload.model_mut().data.unsynced();
             let loses = random.chance(MILLION / 2);
             self.loses = if loses { missable(images, random) } else { None };
+            self.described = described(images, self.loses);
             self.unsynced.extend(self.loses.iter().map(|(_, kept)| kept.object.file));
         }
         let live: BTreeSet<FileId> = self.names.live().collect();

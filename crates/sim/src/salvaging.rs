@@ -133,11 +133,17 @@ fn placed(images: &Images) -> impl Iterator<Item = Placed> {
     })
 }
 
-/// What the objects on these disks say of their files.
-pub fn described(images: &Images) -> Described {
+/// What the objects on these disks say of their files. One that is lost with the names says nothing: it may be the only
+/// one that was told of a name, for instance when the server of another was down since the file was renamed.
+pub fn described(images: &Images, loses: Option<(NodeId, Kept)>) -> Described {
+    told_to(placed(images), loses)
+}
+
+fn told_to(objects: impl Iterator<Item = Placed>, loses: Option<(NodeId, Kept)>) -> Described {
     let mut described = Described::new();
+    let kept = objects.filter(|object| loses != Some((object.server, object.kept)));
     // What a moved column leaves is empty, and may be of before the file had its name.
-    for object in placed(images).filter(|object| object.head.length > 0) {
+    for object in kept.filter(|object| object.head.length > 0) {
         if let Some(description) = object.description.filter(|known| !known.path.is_empty()) {
             described.entry(object.kept.object.file).or_default().insert(description.path);
         }
@@ -217,6 +223,7 @@ mod tests {
     use super::*;
     use crate::name_check::{Change, Value};
     use crate::queue::Picos;
+    use wire::ObjectId;
 
     const FILE: FileId = FileId(0x2a);
     const HOME: FileId = FileId(9);
@@ -263,5 +270,30 @@ mod tests {
         );
         assert!(all(&[], &told(&["/home0/b"]), &BTreeSet::new()).is_err(), "not back");
         assert!(all(&[], &Described::new(), &BTreeSet::new()).is_ok(), "it had no bytes");
+    }
+
+    #[test]
+    fn a_name_that_only_the_lost_object_was_told_is_not_expected() {
+        let kept = |column| Kept {
+            object: ObjectId { file: FILE, column, ..ObjectId::default() },
+            disk: 0,
+        };
+        let object = |column, path: &str| {
+            let head = Head { length: 9, ..Head::default() };
+            let description = Some(Description { path: path.into(), ..Description::default() });
+            Placed { server: NodeId(column + 2), kept: kept(column), head, description }
+        };
+        // The server of column 1 was down when the file was renamed.
+        let told =
+            |loses| told_to([object(0, "/home0/b"), object(1, "/home0/a")].into_iter(), loses);
+        let check = |path, loses| {
+            let one = back(path, false);
+            check(&[one], &told(loses), &BTreeSet::from([FILE]), (&renamed(), false)).is_ok()
+        };
+        let (new, old) = ((NodeId(2), kept(0)), (NodeId(3), kept(1)));
+        assert!(check("/home0/a", Some(new)) && check("/home0/b", Some(new)));
+        assert!(!check("/home0/a", None), "both are there");
+        assert!(!check("/home0/a", Some(old)), "the one that was told is there");
+        assert!(!check("/#2a", Some(new)), "the other knows a name");
     }
 }
