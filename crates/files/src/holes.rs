@@ -41,7 +41,7 @@ impl Files {
             _ => return Err(Errno::EOPNOTSUPP),
         };
         let end = open.file.state.borrow().end_of(offset, bytes)?;
-        // What another mount has written and synced is zeroed too, though it may be behind the end that is known here.
+        // Data that another mount has written and synced is zeroed too, though it may be behind the end known here.
         self.refresh(&open.file).await?;
         if who.uid != 0 {
             self.clear_set_id(&open.file).await?;
@@ -97,7 +97,7 @@ impl Files {
     async fn punch(&self, file: &Rc<File>, whole: Range<u64>) -> Result<(), Errno> {
         self.begin_session(file).await?;
         self.hold_kept(file).await;
-        // How far the file goes the servers know: what is known here may have changed while writes were sent again.
+        // The servers know how far the file goes: it may have changed while writes were retransmitted.
         let result = self.punch_blocks(file, &whole).await;
         self.resume_writes(file);
         result

@@ -128,7 +128,7 @@ impl Files {
     }
 }
 
-/// What was written waits for a disk that went missing under its server; reads do not.
+/// Reads do not wait, as writes do, for a disk that went missing under its server.
 pub(crate) fn at_once(errno: Errno) -> Errno {
     if errno == Errno::ENODEV { Errno::ENXIO } else { errno }
 }

@@ -421,7 +421,7 @@ fn outcome(file: &File) -> (Final, Mark) {
     (told, state.written.mark())
 }
 
-/// What applications are told of what is on a disk that its server refuses.
+/// The error that applications get for data on a disk that its server refuses.
 fn told(errno: Errno) -> Errno {
     if errno == Errno::ENXIO { Errno::EIO } else { errno }
 }

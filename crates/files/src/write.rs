@@ -342,7 +342,7 @@ impl Files {
     }
 }
 
-/// What a server had and may have lost waits for its disk as it does for the server: this may be the only copy.
+/// Data that a server had and may have lost waits for its disk as it does for the server: this may be the only copy.
 fn at_its_return(errno: Errno) -> Errno {
     if errno == Errno::ENXIO { Errno::ENODEV } else { errno }
 }

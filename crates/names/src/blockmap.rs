@@ -15,7 +15,7 @@ use crate::keys::{self, Table};
 use crate::limits::{FRAGMENTS_MAX, LINEAGE_EPOCHS_SHIFT};
 use crate::permissions::Who;
 use crate::transaction::Transaction;
-use wire::{BlockMap, Errno, FileId, Fragment, Home, Layout};
+use wire::{BlockMap, Errno, FileId, Fragment, Home, Layout, Placement};
 
 impl Transaction<'_> {
     /// Fragments from stripe unit `unit` on, at most `count`, and the epoch they belong to. The fragment that began
@@ -34,6 +34,14 @@ impl Transaction<'_> {
         found.retain(|fragment| fragment.end() > unit);
         found.truncate(count);
         Ok((layout.epoch, found))
+    }
+
+    /// The block map of a file that has this layout, all of it; by a formula there is none.
+    pub fn map_of(&self, file: FileId, layout: &Layout) -> Result<Vec<Fragment>, Errno> {
+        match layout.placement {
+            Placement::Formula => Ok(Vec::new()),
+            Placement::Map => Ok(self.fragments(file, 0, FRAGMENTS_MAX)?.1),
+        }
     }
 
     /// Whether a change of the file's layout is under way, or was given up in the middle.

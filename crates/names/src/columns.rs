@@ -53,25 +53,21 @@ pub(crate) fn is_undecided(layout: &Layout, objects: &[Object]) -> bool {
     })
 }
 
-/// The file's object of each column, if there is one.
-pub(crate) fn columns_of(layout: &Layout, objects: &[Object]) -> Vec<Column> {
-    (0..layout.width()).map(|column| column_of(layout, objects, column).0).collect()
-}
-
-/// The columns of which an object is lost although another one of them is there.
-pub(crate) fn missing_of(layout: &Layout, objects: &[Object]) -> Vec<Missing> {
-    let missing = |column: u16| {
+/// The file's object of each column, if there is one; and the columns that are lost, although objects of them are there
+/// or the others tell so.
+pub(crate) fn columns_of(layout: &Layout, objects: &[Object]) -> (Vec<Column>, Vec<Missing>) {
+    let mut missing = Vec::new();
+    let column = |column: u16| {
+        let (found, is_missing) = column_of(layout, objects, column);
         let is_one = |object: &&Object| object.column == column && object.reply.length > 0;
         let stale: Vec<(Home, ObjectReply)> =
             objects.iter().filter(is_one).map(|object| (object.home, object.reply)).collect();
-        match column_of(layout, objects, column) {
-            (Some(_), _) => None,
-            (None, is_missing) => {
-                (is_missing || !stale.is_empty()).then_some(Missing { column, stale })
-            }
+        if found.is_none() && (is_missing || !stale.is_empty()) {
+            missing.push(Missing { column, stale });
         }
+        found
     };
-    (0..layout.width()).filter_map(missing).collect()
+    ((0..layout.width()).map(column).collect(), missing)
 }
 
 /// A column that is lost.
@@ -183,7 +179,7 @@ mod tests {
     fn a_column_is_where_its_latest_object_is() {
         let objects =
             [object(1, 2, 3, 0), object(1, 9, 4, 5), object(1, 8, 4, 5), object(3, 4, 9, 9)];
-        let found = columns_of(&formula(4).0, &objects);
+        let (found, _) = columns_of(&formula(4).0, &objects);
         assert_eq!(found.len(), 2);
         assert_eq!(found[1].map(|(home, told)| (home, told.length)), Some((home(9), 5)));
         assert!(found[0].is_none());
@@ -194,7 +190,7 @@ mod tests {
         let (layout, _) = grown(6, 2);
         // A copy of column 0 was begun, and one of column 2 left behind, which has lost its object.
         let objects = [object(0, 1, 6, 14_362), object(0, 9, 7, 0), object(2, 8, 5, 70)];
-        let found = columns_of(&layout, &objects);
+        let (found, _) = columns_of(&layout, &objects);
         assert_eq!(found[0].map(|(home, told)| (home, told.length)), Some((home(1), 14_362)));
         assert!(found[2].is_none());
     }

@@ -5,9 +5,7 @@
 
 use crate::field::{Field, encoded};
 use crate::keys::{self, Table};
-use crate::limits::{
-    DESCRIBED_DIRECTORIES_MAX, DESCRIBED_FILES_MAX, DESCRIBED_SCAN_MAX, FRAGMENTS_MAX,
-};
+use crate::limits::{DESCRIBED_DIRECTORIES_MAX, DESCRIBED_FILES_MAX, DESCRIBED_SCAN_MAX};
 use crate::manager::Manager;
 use crate::record::{Named, Regular};
 use crate::transaction::Transaction;
@@ -232,10 +230,7 @@ impl Transaction<'_> {
             return Ok(None);
         }
         let path = spot.as_ref().map(|spot| self.path(spot, changed)).unwrap_or_default();
-        let fragments = match layout.placement {
-            Placement::Formula => Vec::new(),
-            Placement::Map => self.fragments(file, 0, FRAGMENTS_MAX)?.1,
-        };
+        let fragments = self.map_of(file, &layout)?;
         let description = described(&inode.attr, regular.present, &layout, &fragments, path);
         let columns = columns(&layout, inode.attr.size, is_open);
         Ok(Some(Due { file, spot, columns, description, is_open }))

@@ -215,10 +215,10 @@ fn floor(lineage: u16, life: u64) -> u64 {
     u64::from(lineage) << LINEAGE_SHIFT | clock
 }
 
-/// What tells the incarnation `life` from those of copies of the store, and the store that begins with it from others;
-/// never 0.
-fn drawn(life: u64) -> u32 {
-    (life.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32 | 1
+/// A number, never 0, that tells this incarnation from those of copies of the store, and the store that begins with it
+/// from others.
+fn drawn(incarnation: u64) -> u32 {
+    (incarnation.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32 | 1
 }
 
 #[cfg(test)]

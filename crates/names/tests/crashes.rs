@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use std::collections::BTreeSet;
 use wire::{Errno, FileId, SetAttr};
 
-/// What a client commits to the objects by it would be nowhere.
+/// Data that a client commits to the objects by it would be nowhere.
 #[test]
 fn a_layout_that_was_answered_survives_a_power_cut() {
     let mut cluster = Cluster::new(1);

@@ -3,6 +3,7 @@
 use crate::common::ROOT;
 use crate::common::cluster::{Cluster, SERVERS, WHO, create};
 use names::{Entry, READ, WRITE};
+use store::MemoryLogs;
 use stripe::protocol::{ObjectReply, Role};
 use wire::{Errno, FileId, Home, NodeId, ObjectId, SetAttr, VolumeId};
 
@@ -51,6 +52,13 @@ fn restoration(cluster: &Cluster) -> (u64, u64) {
     (due, lost)
 }
 
+/// The copy is accepted, and the manager ends so many turns later, by a kill or a power cut.
+fn bring_back_and_kill(cluster: &mut Cluster, copy: (Vec<u8>, MemoryLogs), turns: usize) {
+    cluster.bring_back_accepted(copy);
+    cluster.turns(turns);
+    if turns.is_multiple_of(2) { cluster.restart() } else { cluster.power_cut() }
+}
+
 #[test]
 fn a_column_that_moved_since_is_found_and_the_length_is_what_the_objects_say() {
     for kill in [0, 3, 40, 400, 2000] {
@@ -63,13 +71,7 @@ fn a_column_that_moved_since_is_found_and_the_length_is_what_the_objects_say() {
         let all = [(at(0), 0, 7, 50), (at(1), 1, 7, 0), (at(2), 1, 7, 40), (at(2), 2, 7, 30)];
         tell(&cluster, &entry, &all);
         cluster.objects.0.sizes.borrow_mut().insert(file, (555, entry.truncations));
-        cluster.bring_back_accepted(copy);
-        cluster.turns(kill);
-        if kill % 2 == 0 {
-            cluster.restart()
-        } else {
-            cluster.power_cut()
-        }
+        bring_back_and_kill(&mut cluster, copy, kill);
         let found = open(&mut cluster, file).unwrap();
         let now: Vec<Home> = found.layout.unwrap().homes().collect();
         assert_eq!((now[0], now[1].server, now[2]), (homes[0], at(2), homes[2]), "{kill} turns");
@@ -219,13 +221,7 @@ fn a_file_that_got_columns_since_is_striped_as_its_objects_were_told() {
         });
         tell(&cluster, &entry, &all.collect::<Vec<_>>());
         cluster.objects.0.sizes.borrow_mut().insert(file, (99_000, entry.truncations));
-        cluster.bring_back_accepted(copy);
-        cluster.turns(kill);
-        if kill % 2 == 0 {
-            cluster.restart()
-        } else {
-            cluster.power_cut()
-        }
+        bring_back_and_kill(&mut cluster, copy, kill);
         let found = open(&mut cluster, file).unwrap();
         let layout = found.layout.unwrap();
         assert!(layout.homes().eq(grown.homes()), "{kill} turns: {layout:?}");

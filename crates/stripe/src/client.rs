@@ -427,12 +427,10 @@ impl Client {
             let reply = self.cx().call(call).await;
             // Of several objects, or of none, the status says nothing of the disk.
             let of_disk = !matches!(op, op::REMOVE | op::DESCRIBE | op::WITNESS);
-            let note = |reply: &Reply| {
-                if of_disk {
-                    self.note_disk(home, reply)
-                }
-            };
-            let trouble = match reply.inspect(note) {
+            if let (true, Ok(reply)) = (of_disk, &reply) {
+                self.note_disk(home, reply);
+            }
+            let trouble = match reply {
                 Ok(reply) if reply.status == 0 => return Ok(reply),
                 Ok(reply) => Trouble::of_status(reply.status),
                 Err(error) => error.into(),

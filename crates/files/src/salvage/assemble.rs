@@ -60,7 +60,7 @@ pub fn assemble(file: FileId, objects: &[Object]) -> Assembled {
             None => return Assembled::Unknown("how it is striped is not known"),
         },
     };
-    // What is of an earlier layout was given up with it.
+    // Bytes of an earlier layout were given up with it.
     let has_bytes = |reply: &ObjectReply| reply.length > 0 && reply.epoch > layout.epoch;
     let has_more =
         |object: &Object| object.column >= layout.width() && object.reply().is_none_or(has_bytes);

@@ -15,6 +15,7 @@ use node::Bug;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
+use store::Append;
 use stripe::Witness;
 use wire::{Errno, NodeId};
 
@@ -215,11 +216,9 @@ impl<O: Objects> Service<O> {
         if self.manager.borrow().goes_on_outbidding() && self.is_end_of_outbidding() {
             self.admit().await?;
             let append = self.manager.borrow_mut().end_outbidding();
-            let posted = self.post(Some(append)).await;
-            self.note(posted);
-            self.first.set(self.manager.borrow_mut().store().sequence());
+            self.append_first(append).await;
         }
-        // What is told holds after a power cut.
+        // A power cut takes nothing back that is told.
         if self.own().sequence < self.first.get() { self.sync().await } else { Ok(()) }
     }
 
@@ -270,9 +269,14 @@ impl<O: Objects> Service<O> {
         self.admit().await?;
         let append = self.manager.borrow_mut().outbid(lineage, self.cx.incarnation());
         let append = append.map_err(|_| Errno::EIO)?;
+        self.append_first(append).await;
+        Ok(())
+    }
+
+    /// Appends a change of the lineage: nothing is told from then on before it is on stable storage.
+    async fn append_first(self: &Rc<Self>, append: Append) {
         self.first.set(append.sequence);
         let posted = self.post(Some(append)).await;
         self.note(posted);
-        Ok(())
     }
 }

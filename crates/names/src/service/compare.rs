@@ -6,9 +6,7 @@
 
 use super::Service;
 use super::dispatch::Encoded;
-use crate::columns::{
-    Column, Missing, Object, columns_of, is_undecided, latest_of, missing_of, unfinished_at,
-};
+use crate::columns::{Column, Missing, Object, columns_of, is_undecided, latest_of, unfinished_at};
 use crate::limits::{BACKGROUND_BATCH, CHANGES_MAX, DEADLINE, RETRY_INTERVAL, SURVEY_COUNT};
 use crate::objects::{Objects, ObjectsOf};
 use crate::permissions::Who;
@@ -128,7 +126,7 @@ impl<O: Objects> Service<O> {
         self.finish_truncation(file).await
     }
 
-    /// What is in the place of a lost column and is not the column is emptied: it is going to be the column.
+    /// An object in the place of a lost column that is not the column is emptied: it is going to be the column.
     async fn empty_stale(&self, before: &ObjectsOf, found: &Found) -> Result<(), Errno> {
         for Missing { column, stale } in &found.missing {
             let at_home = |(home, _): &&(Home, _)| found.layout.home(*column) == *home;
@@ -191,16 +189,15 @@ impl<O: Objects> Service<O> {
         asked.extend(new);
         for (column, told) in asked {
             match told {
-                // What cannot be read and is no column was left behind.
+                // An object that cannot be read and is no column was left behind.
                 Err(Errno::EIO) if column >= layout.width() => {}
                 told => drop(told?),
             }
         }
-        let columns = columns_of(&layout, &objects);
+        let (columns, missing) = columns_of(&layout, &objects);
         let latest = objects.iter().map(|object| object.reply.epoch).fold(layout.epoch, u32::max);
         let has_more = objects.iter().any(|object| object.column >= layout.width());
         let undecided = is_undecided(&layout, &objects);
-        let missing = missing_of(&layout, &objects);
         Ok(Found { layout, fragments, columns, latest, has_more, undecided, missing })
     }
 
@@ -234,7 +231,7 @@ impl<O: Objects> Service<O> {
         let absent = absent.map(|(column, _)| column).filter(|column| !gone(*column));
         let absent: Vec<u16> = absent.collect();
         let missing = || found.missing.iter().filter(|lost| !gone(lost.column));
-        // What is there of a lost column has bytes that it had once, or a part of them.
+        // Objects that are there of a lost column have bytes that it had once, or a part of them.
         if found.undecided || missing().any(|lost| !lost.stale.is_empty()) {
             return Ok(true);
         }
@@ -301,7 +298,7 @@ impl<O: Objects> Service<O> {
             layout = layout.with_epoch(epoch);
             let now = ObjectsOf { layout, truncations, ..*before };
             self.objects.set_layout(&now).await?;
-            // What is given up is not to be found once more.
+            // A layout that is given up is not to be found once more.
             if found.has_more || layout.placement == Placement::Map {
                 self.describe_layout(&now, &found.fragments).await?;
             }
@@ -314,7 +311,7 @@ impl<O: Objects> Service<O> {
             Some(_) => Some(self.objects.totals(&ObjectsOf { truncations: 0, ..now }).await?),
             None => None,
         };
-        // What was being cut when the store was lost is cut.
+        // A truncation that was under way when the store was lost is ended.
         let is_cut = |told: &ObjectReply| told.truncations == truncations;
         let fragments = found.fragments.clone();
         let unfinished = unfinished_at(&layout, &fragments, &found.columns, is_cut);

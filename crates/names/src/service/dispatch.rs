@@ -327,8 +327,8 @@ impl<O: Objects> Service<O> {
     }
 }
 
-/// What an application is told of objects on a disk that its server refuses, or that went missing under it: neither
-/// ENXIO nor ENODEV is an error of truncate(2) or open(2).
+/// The error that an application gets for objects on a disk that its server refuses, or that went missing under it:
+/// neither ENXIO nor ENODEV is an error of truncate(2) or open(2).
 fn of_disk(errno: Errno) -> Errno {
     if matches!(errno, Errno::ENXIO | Errno::ENODEV) { Errno::EIO } else { errno }
 }

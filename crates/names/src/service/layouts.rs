@@ -4,7 +4,6 @@
 use super::Service;
 use super::dispatch::Encoded;
 use crate::blockmap::with_homes;
-use crate::limits::FRAGMENTS_MAX;
 use crate::objects::{Objects, ObjectsOf};
 use crate::permissions::Who;
 use crate::protocol::Outcome;
@@ -27,21 +26,14 @@ impl<O: Objects> Service<O> {
         if layout.placement == Placement::Formula {
             return Ok(());
         }
-        let manager = self.manager.borrow();
-        let (_, fragments) = manager.read(0, |t| t.fragments(file, 0, FRAGMENTS_MAX))?;
+        let fragments = self.manager.borrow().read(0, |t| t.map_of(file, layout))?;
         self.objects.learn_map(file, layout.epoch, &fragments);
         Ok(())
     }
 
     /// The block map, as it is known.
     pub(super) fn fragments_of(&self, objects: &ObjectsOf) -> Result<Vec<Fragment>, Errno> {
-        match objects.layout.placement {
-            Placement::Formula => Ok(Vec::new()),
-            Placement::Map => {
-                let all = |t: &Transaction<'_>| t.fragments(objects.file, 0, FRAGMENTS_MAX);
-                Ok(self.manager.borrow().read(0, all)?.1)
-            }
-        }
+        self.manager.borrow().read(0, |t| t.map_of(objects.file, &objects.layout))
     }
 
     /// Objects that all have the layout's epoch are told it, with the block map, on stable storage: whatever becomes of
