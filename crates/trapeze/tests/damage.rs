@@ -5,6 +5,7 @@ use serde_json::Value;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::Duration;
 
 const FILES: u64 = 20;
@@ -222,6 +223,13 @@ fn a_write_to_a_refused_disk_fails_and_what_is_waited_for_is_named() {
     let copied = trapeze(&["cat", "-c", &target, "/file"]);
     let copied = String::from_utf8_lossy(&copied.stderr).to_string();
     assert!(copied.contains(why) && copied.contains("EIO"), "{copied}");
+    // Within two seconds after the mount has heard of it.
+    for _ in 0..100 {
+        if told(&cluster).contains(why) {
+            break;
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
     assert!(told(&cluster).contains(why), "{}", told(&cluster));
     cluster.stop();
 }

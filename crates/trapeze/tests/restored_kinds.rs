@@ -71,6 +71,10 @@ use Step::*;
 
 /// The name of a file, what happens to it after the backup, and whether it is whole then.
 const ROWS: [(&str, &[Step], bool); 15] = [
+    // Their objects go some time after their names: long before the changes of the others end.
+    ("removed", &[Write(BEFORE, MORE), Remove], false),
+    ("replaced-by-a-rename", &[Write(BEFORE, 10), Replace], false),
+    ("removed-and-made-anew", &[Write(BEFORE, 10), Remove, Anew], false),
     ("grown", &[Write(BEFORE, MORE)], true),
     ("widened", &[], true),
     ("overwritten", &[Write(BEFORE - 70_000, 140_000)], true),
@@ -83,9 +87,6 @@ const ROWS: [(&str, &[Step], bool); 15] = [
     ("behind-a-hole", &[Write(BEFORE + 150_000, 10)], true),
     ("linked", &[Write(BEFORE, MORE), Link], true),
     ("renamed", &[Write(BEFORE, MORE), Rename], true),
-    ("removed", &[Write(BEFORE, MORE), Remove], false),
-    ("replaced-by-a-rename", &[Write(BEFORE, 10), Replace], false),
-    ("removed-and-made-anew", &[Write(BEFORE, 10), Remove, Anew], false),
 ];
 
 /// Does a step, to the file and to the bytes that it must have.
