@@ -50,8 +50,7 @@ impl Files {
             self.reach(&open.file, end).await?;
         }
         if zeroes {
-            let size = open.file.state.borrow().size();
-            self.zero(&open, offset..end.min(size)).await?;
+            self.zero(&open, offset..end).await?;
         }
         if mode & KEEP_SIZE == 0 {
             // The servers may have told only now that another mount had truncated the file.
@@ -69,14 +68,17 @@ impl Files {
         self.to_the_end(async move { files.extend(&file, end).await }).await
     }
 
-    /// Makes a range zeros, as far as the file goes.
+    /// Makes a range zeros, as far as the file goes. Whole blocks go also behind its end: what a server lost and
+    /// another mount is to retransmit was written before, and is before the zeros in the order of writes.
     async fn zero(&self, open: &Open, range: Range<u64>) -> Result<(), Errno> {
+        let size = open.file.state.borrow().size();
+        let within = |range: Range<u64>| range.start.min(size)..range.end.min(size);
         let whole = range.start.next_multiple_of(BLOCK)..range.end / BLOCK * BLOCK;
         if whole.is_empty() {
-            return self.write_zeros(open, range).await;
+            return self.write_zeros(open, within(range)).await;
         }
-        self.write_zeros(open, range.start..whole.start).await?;
-        self.write_zeros(open, whole.end..range.end).await?;
+        self.write_zeros(open, within(range.start..whole.start)).await?;
+        self.write_zeros(open, within(whole.end..range.end)).await?;
         // To the end: a request that is given up must not leave writes held back.
         let (files, file) = (self.clone(), open.file.clone());
         self.to_the_end(async move { files.punch(&file, whole).await }).await

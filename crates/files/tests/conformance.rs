@@ -10,8 +10,9 @@ use std::time::Duration;
 use wire::FileId;
 
 const MIB: usize = 1 << 20;
-/// FALLOC_FL_KEEP_SIZE, FALLOC_FL_ZERO_RANGE
+/// FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE, FALLOC_FL_ZERO_RANGE
 const KEEP_SIZE: u32 = 1;
+const PUNCH_HOLE: u32 = 2;
 const ZERO_RANGE: u32 = 16;
 
 #[test]
@@ -210,6 +211,27 @@ fn what_another_client_has_synced_is_zeroed_with_the_range_that_it_is_in() {
             assert_eq!(bytes[208_896..].iter().position(|byte| *byte != 0), None, "{cuts} {keeps}");
         }
     }
+}
+
+/// The servers lost it, and then say that the file ends before it.
+#[test]
+fn what_another_client_sends_again_does_not_come_back_in_a_range_that_was_punched_since() {
+    let mut world = World::new(1, 2);
+    let (client, other) = (world.client(0), world.client(1));
+    let open = world.block_on(other.create(FileId::ROOT, b"f", READ_WRITE)).expect("create");
+    world.block_on(other.write(open, 0, &[1; 100_000])).expect("write");
+    world.block_on(other.flush(open)).expect("flush");
+    world.kill(10);
+    world.start(10);
+    let file = world.block_on(client.lookup(FileId::ROOT, b"f")).expect("lookup").file;
+    let punched = world.block_on(client.open(file, READ_WRITE)).expect("open");
+    let punch = client.allocate(punched, 0, 81_920, PUNCH_HOLE | KEEP_SIZE);
+    assert_eq!(world.block_on(punch), Ok(()));
+    world.run(Duration::from_secs(5));
+    world.block_on(other.close(open)).expect("close");
+    let bytes = world.block_on(client.get(FileId::ROOT, b"f")).expect("get");
+    assert_eq!(bytes.iter().position(|byte| *byte != 0), Some(81_920));
+    assert_eq!(bytes.len(), 100_000);
 }
 
 /// The last block of the range was not whole any more when its turn came, and stayed as it was.
