@@ -101,6 +101,33 @@ fn a_server_that_was_silent_at_the_start_is_surveyed_for_moved_columns() {
     assert_eq!(found.homes().nth(usize::from(moved)).unwrap().server, away);
 }
 
+/// Its server refuses it for two minutes. ESTALE would say that the file is gone.
+#[test]
+fn a_file_one_of_whose_objects_was_removed_not_long_ago_is_to_be_waited_for_and_is_not_gone() {
+    let (mut cluster, entry) = cluster(b"file");
+    let (file, copy) = (entry.attr.file, cluster.copy());
+    for (column, home) in (0..).zip(entry.layout.unwrap().homes()) {
+        tell(&cluster, &entry, &[(home.server, column, 7, 50)]);
+    }
+    cluster.objects.0.buried.set(true);
+    cluster.bring_back_accepted(copy);
+    for _ in 0..2 {
+        assert_eq!(open(&mut cluster, file).map(drop), Err(Errno::EAGAIN));
+        let client = cluster.client(1);
+        let attributes = cluster.run(1, async move { client.get_attr(file).await });
+        assert_eq!(attributes.map(drop), Err(Errno::EAGAIN), "after the fence");
+        assert_eq!(restoration(&cluster), (1, 0));
+    }
+    cluster.objects.0.buried.set(false);
+    assert!(open(&mut cluster, file).is_ok());
+    // A truncation is waited for in the same way.
+    cluster.objects.0.buried.set(true);
+    let client = cluster.client(1);
+    let changes = SetAttr { size: Some(70), ..SetAttr::default() };
+    let cut = cluster.run(1, async move { client.set_attr(&WHO, file, changes, false).await });
+    assert_eq!(cut.map(drop), Err(Errno::EAGAIN));
+}
+
 #[test]
 fn a_file_whose_objects_are_nowhere_is_an_error_and_can_be_removed() {
     let (mut cluster, entry) = cluster(b"file");

@@ -2,7 +2,7 @@
 //! there is, and makes files when the names were restored. Or it salvages the names; machines are stopped cleanly then.
 
 use crate::meta::StoresImage;
-use crate::salvaging::{Back, Wanted, salvage};
+use crate::salvaging::{Back, Wanted, lose, salvage};
 use files::cluster::{Services, members_store, names_store, settle};
 use names::{BackupPart, Client, How, Who, restored};
 use node::Cx;
@@ -11,6 +11,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 use store::{Entry, Filling, MemoryBackend, MemoryLogs, Store};
+use stripe::Kept;
 use wire::{Errno, FileId, NodeId};
 
 /// How often the administrator looks for what there is to do.
@@ -67,6 +68,8 @@ struct State {
     made: RefCell<Vec<FileId>>,
     /// The names are to be salvaged, when all servers are there.
     salvages: Cell<Option<Wanted>>,
+    /// A server that has lost an object with the names, and is to be started anew before they are salvaged.
+    forgets: Cell<Option<NodeId>>,
     /// How often that was begun.
     attempts: Cell<u32>,
     /// One begins in a moment, or is under way.
@@ -108,7 +111,13 @@ impl Backups {
         self.0.salvaged.take();
         self.0.attempts.set(0);
         self.0.is_near.set(false);
+        self.0.forgets.set(None);
         self.0.salvages.set(Some(wanted));
+    }
+
+    /// The server that has just lost an object: the caller starts it anew.
+    pub fn forgets(&self) -> Option<NodeId> {
+        self.0.forgets.take()
     }
 
     /// Whether they are still to be.
@@ -165,6 +174,10 @@ impl Backups {
             cx.sleep(POLL).await;
             if let Some(wanted) = self.0.salvages.get() {
                 cx.sleep(JOINING).await;
+                if let Some(lost) = wanted.loses {
+                    self.lose_without_a_trace(&cx, &stripe, wanted, lost).await;
+                    continue;
+                }
                 self.0.is_near.set(true);
                 cx.sleep(NEAR).await;
                 self.0.attempts.set(self.0.attempts.get() + 1);
@@ -187,6 +200,24 @@ impl Backups {
                 self.make_all(&cx, &names).await;
             }
         }
+    }
+
+    /// After an error it is to be called again.
+    async fn lose_without_a_trace(
+        &self,
+        cx: &Cx,
+        stripe: &stripe::Client,
+        wanted: Wanted,
+        lost: (NodeId, Kept),
+    ) {
+        if lose(stripe, lost).await.is_err() {
+            return;
+        }
+        self.0.forgets.set(Some(lost.0));
+        while self.0.forgets.get().is_some() {
+            cx.sleep(POLL).await;
+        }
+        self.0.salvages.set(Some(Wanted { loses: None, ..wanted }));
     }
 
     async fn make_all(&self, cx: &Cx, names: &Client) {

@@ -344,6 +344,10 @@ impl Decays {
 
     fn strike_node(&mut self, node: NodeId, world: &mut World, workload: &mut Workload) {
         let crash = if self.random.chance(MILLION / 2) { Crash::Power } else { Crash::Kill };
+        self.start_anew(node, crash, world, workload);
+    }
+
+    fn start_anew(&self, node: NodeId, crash: Crash, world: &mut World, workload: &mut Workload) {
         world.crash(node, crash);
         workload.model_mut().data.server_died(|_| false);
         world.start(node);
@@ -386,7 +390,10 @@ impl Decays {
             return Ok(false);
         }
         if !restoring.is_salvaged(workload)? {
-            let attempt = restoring.attempts();
+            let (attempt, forgets) = (restoring.attempts(), restoring.forgets());
+            if let Some(server) = forgets {
+                self.start_anew(server, Crash::Kill, world, workload);
+            }
             if self.strikes.is_due(world.now(), attempt, &mut self.random) {
                 self.strike_keeper(world, workload);
             }

@@ -225,6 +225,11 @@ impl Restoring {
         true
     }
 
+    /// The server that has just lost an object with the names, and is to be started anew.
+    pub fn forgets(&self) -> Option<NodeId> {
+        self.backups.forgets()
+    }
+
     /// How often it was begun to salvage them.
     pub fn attempts(&self) -> u32 {
         self.backups.attempts()

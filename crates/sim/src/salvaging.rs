@@ -44,6 +44,15 @@ pub struct Wanted {
     pub loses: Option<(NodeId, Kept)>,
 }
 
+/// Loses the object that is lost together with the names. Its server is to be started anew after that: it remembers for a
+/// while that there was one, as no disk does that lost it.
+pub async fn lose(stripe: &stripe::Client, (server, kept): (NodeId, Kept)) -> Result<(), Errno> {
+    match stripe.quarantine(server, kept).await {
+        Ok(_) | Err(Errno::ENOENT) => Ok(()),
+        Err(errno) => Err(errno),
+    }
+}
+
 /// Salvages when all servers are there, and looks at what is back. After an error it is to be called again.
 pub async fn salvage(
     cx: &Cx,
@@ -54,12 +63,6 @@ pub async fn salvage(
     let are_there = async || names.servers().await.map(|there| there.len() == wanted.servers);
     if !are_there().await? {
         return Err(Errno::EAGAIN);
-    }
-    if let Some((server, kept)) = wanted.loses {
-        match stripe.quarantine(server, kept).await {
-            Ok(_) | Err(Errno::ENOENT) => {}
-            Err(errno) => return Err(errno),
-        }
     }
     let salvaged = files::salvage::salvage(cx, names, stripe, &|_| ()).await;
     salvaged.map_err(|(Failure::Server(_, errno) | Failure::Manager(errno))| errno)?;

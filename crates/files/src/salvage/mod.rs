@@ -16,6 +16,7 @@ use node::Cx;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use stripe::Kept;
+use stripe::limits::TOMBSTONE;
 use wire::layout::UNIT_BYTES_DEFAULT;
 use wire::{Attr, Errno, FileId, Home, Layout, NodeId, VolumeId};
 
@@ -24,6 +25,10 @@ const FILES: usize = 64;
 /// How often it is asked whether names were lost, and the pause before it is asked again.
 const TRIES: u32 = 15;
 const TRY_PAUSE: Duration = Duration::from_millis(200);
+/// Pause before a file is compared again of which a server refuses an object, and how often that is done: for longer than
+/// it refuses one that it removed or set aside.
+const COMPARE_PAUSE: Duration = Duration::from_secs(1);
+const COMPARE_TRIES: u64 = TOMBSTONE.as_secs() + 30;
 /// How often all is gone through, when the manager loses what was made.
 const ROUNDS: u32 = 8;
 /// As much of a directory as tells whether it has names.
@@ -272,7 +277,7 @@ impl Salvage<'_> {
         let mut files: Vec<(&FileId, &mut File)> = report.made.iter_mut().collect();
         for some in files.chunks_mut(FILES) {
             let each = some.iter_mut().map(async |(number, file)| {
-                match self.names.compare(**number).await {
+                match self.compare_one(**number).await {
                     Ok(()) => {}
                     Err(Errno::EIO) => file.lost = true,
                     Err(errno) => return Err(Failure::Manager(errno)),
@@ -285,5 +290,15 @@ impl Salvage<'_> {
             (self.tell)(Step::Compared(some.len()));
         }
         Ok(())
+    }
+
+    async fn compare_one(&self, file: FileId) -> Result<(), Errno> {
+        for _ in 0..COMPARE_TRIES {
+            match self.names.compare(file).await {
+                Err(Errno::EAGAIN) => self.cx.sleep(COMPARE_PAUSE).await,
+                compared => return compared,
+            }
+        }
+        Err(Errno::ETIMEDOUT)
     }
 }

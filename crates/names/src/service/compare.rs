@@ -5,7 +5,7 @@
 //! ([`crate::columns`]).
 
 use super::Service;
-use super::dispatch::Encoded;
+use super::dispatch::{Encoded, of_object};
 use crate::columns::{Column, Missing, Object, columns_of, is_undecided, latest_of, unfinished_at};
 use crate::limits::{BACKGROUND_BATCH, CHANGES_MAX, DEADLINE, RETRY_INTERVAL, SURVEY_COUNT};
 use crate::objects::{Objects, ObjectsOf};
@@ -133,7 +133,7 @@ impl<O: Objects> Service<O> {
             for (_, told) in stale.iter().filter(at_home) {
                 let layout = found.layout.with_epoch(told.epoch);
                 let there = ObjectsOf { layout, truncations: told.truncations, ..*before };
-                self.objects.vacate_column(&there, *column).await?;
+                self.objects.vacate_column(&there, *column).await.map_err(of_object)?;
             }
         }
         Ok(())
@@ -297,7 +297,7 @@ impl<O: Objects> Service<O> {
             self.sync().await?;
             layout = layout.with_epoch(epoch);
             let now = ObjectsOf { layout, truncations, ..*before };
-            self.objects.set_layout(&now).await?;
+            self.objects.set_layout(&now).await.map_err(of_object)?;
             // A layout that is given up is not to be found once more.
             if found.has_more || layout.placement == Placement::Map {
                 self.describe_layout(&now, &found.fragments).await?;

@@ -330,7 +330,13 @@ impl<O: Objects> Service<O> {
 /// The error that an application gets for objects on a disk that its server refuses, or that went missing under it:
 /// neither ENXIO nor ENODEV is an error of truncate(2) or open(2).
 fn of_disk(errno: Errno) -> Errno {
-    if matches!(errno, Errno::ENXIO | Errno::ENODEV) { Errno::EIO } else { errno }
+    if matches!(errno, Errno::ENXIO | Errno::ENODEV) { Errno::EIO } else { of_object(errno) }
+}
+
+/// The same of an object: its server refuses one that was removed or set aside not long ago, and takes it again later.
+/// ESTALE would say that the file is gone, and a mount would let go of it.
+pub(super) fn of_object(errno: Errno) -> Errno {
+    if errno == Errno::ESTALE { Errno::EAGAIN } else { errno }
 }
 
 fn read(transaction: &Transaction<'_>, client: u64, operation: &Operation<'_>) -> Encoded {

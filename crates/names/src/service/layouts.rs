@@ -2,7 +2,7 @@
 //! [`blockmap`](crate::blockmap).
 
 use super::Service;
-use super::dispatch::Encoded;
+use super::dispatch::{Encoded, of_object};
 use crate::blockmap::with_homes;
 use crate::objects::{Objects, ObjectsOf};
 use crate::permissions::Who;
@@ -96,7 +96,8 @@ impl<O: Objects> Service<O> {
         self.check_empty(&ObjectsOf { layout: wider, ..before }, before.layout.width()).await?;
         let epoch = self.fence(asker.who, file).await?;
         let layout = with_homes(&before.layout, epoch, homes)?;
-        self.objects.set_layout(&ObjectsOf { layout, ..before }).await?;
+        let wider = ObjectsOf { layout, ..before };
+        self.objects.set_layout(&wider).await.map_err(of_object)?;
         // No client writes any more: this is where the file ends.
         let fenced = ObjectsOf { layout: before.layout.with_epoch(epoch), ..before };
         self.teach_map(file, &fenced.layout)?;
@@ -199,7 +200,7 @@ impl<O: Objects> Service<O> {
         let epoch = self.fence(&Who::ROOT, file).await?;
         let layout = before.layout.with_epoch(epoch);
         let healed = ObjectsOf { layout, ..before };
-        self.objects.set_layout(&healed).await?;
+        self.objects.set_layout(&healed).await.map_err(of_object)?;
         // They may have been told the one that was given up.
         self.describe_layout(&healed, &self.fragments_of(&healed)?).await?;
         self.commit(|t| t.set_layout(file, layout)).await

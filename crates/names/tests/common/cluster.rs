@@ -31,6 +31,8 @@ pub struct State {
     pub down: Cell<bool>,
     /// They can be emptied, and not cut anywhere else.
     pub uncuttable: Cell<bool>,
+    /// Set: objects that were removed not long ago are refused.
+    pub buried: Cell<bool>,
     /// Set: nothing is truncated until it is not.
     pub stuck: RefCell<Option<Cx>>,
     /// Set: lengths are told a second after they were found out.
@@ -76,6 +78,9 @@ impl Objects for Fake {
         while let Some(cx) = stuck() {
             cx.sleep(Duration::from_millis(100)).await;
         }
+        if self.0.buried.get() {
+            return Err(Errno::ESTALE);
+        }
         if size > 0 && self.0.uncuttable.get() {
             return Err(Errno::EIO);
         }
@@ -118,7 +123,8 @@ impl Objects for Fake {
         (0..).zip(objects.layout.homes()).map(column).collect()
     }
     async fn set_layout(&self, _: &ObjectsOf) -> Result<(), Errno> {
-        self.check()
+        self.check()?;
+        if self.0.buried.get() { Err(Errno::ESTALE) } else { Ok(()) }
     }
     async fn leave_column(&self, objects: &ObjectsOf, _: u16) -> Result<(), Errno> {
         self.check()?;
