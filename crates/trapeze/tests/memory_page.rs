@@ -1,4 +1,5 @@
-//! The console blocks of `docs/src/memory.md`, typed on machines of their own: what they print is what the page shows.
+//! The console blocks of the pages on network memory, typed on machines of their own: what they print is what the pages
+//! show.
 //!
 //! A line that begins with `$ ` is typed, with the lines that its backslashes take in; the others are what it prints.
 //! `trapeze memory` and `trapeze up` go on until the test stops them.
@@ -8,7 +9,11 @@ use rig::{lacks, skip};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 
-const PAGE: &str = include_str!("../../../docs/src/memory.md");
+const PAGES: &str = concat!(
+    include_str!("../../../docs/src/keys.md"),
+    include_str!("../../../docs/src/memory.md"),
+    include_str!("../../../docs/src/regions.md")
+);
 const MACHINES: [&str; 4] = ["alpha", "beta", "gamma", "delta"];
 
 /// The network, or a word why there is none.
@@ -31,7 +36,7 @@ struct Typed {
 
 /// The commands of the block that has these words.
 fn block(words: &str) -> Vec<Typed> {
-    let blocks = PAGE.split("```console\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let blocks = PAGES.split("```console\n").skip(1).map(|rest| rest.split("```").next().unwrap());
     let mut found = blocks.filter(|block| block.contains(words));
     let text = found.next().unwrap_or_else(|| panic!("no block with {words:?}"));
     assert!(found.next().is_none(), "two blocks with {words:?}");
@@ -62,7 +67,7 @@ fn follow(network: &mut Network, machine: &str, block: Vec<Typed>) {
 #[test]
 fn every_block_is_typed() {
     let here = include_str!("memory_page.rs");
-    let blocks = PAGE.split("```console\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let blocks = PAGES.split("```console\n").skip(1).map(|rest| rest.split("```").next().unwrap());
     let mut count = 0;
     for text in blocks {
         let words = here.split("block(\"").skip(1).filter_map(|rest| rest.split_once('"'));
@@ -143,7 +148,7 @@ fn lending_and_programs_that_know_nothing_of_it() {
             .collect::<Vec<_>>()
     };
     let top = network.print("alpha", "trapeze top --cluster data --count 1");
-    assert_eq!(columns(&top), columns(PAGE));
+    assert_eq!(columns(&top), columns(PAGES));
     let lines: String = (0..60_000u64).map(|n| format!("{:016x}\n", wire::mix(n))).collect();
     fs::write(network.path("alpha", "big.txt"), &lines).unwrap();
     let mut sorted: Vec<&str> = lines.lines().collect();

@@ -1,4 +1,4 @@
-//! The pieces of Rust in docs/src/memory.md: they compile, and are on the page as they are here.
+//! The pieces of Rust on the pages on network memory: they compile, and are there as they are here.
 #![allow(dead_code, unused_imports, unused_variables)]
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
@@ -57,7 +57,10 @@ fn what_will_be_used(service: Service, [first, other]: [PageId; 2], pages: &[Pag
 
 #[test]
 fn the_page_has_what_compiles() {
-    let page = include_str!("../../../docs/src/memory.md");
+    let page = concat!(
+        include_str!("../../../docs/src/memory.md"),
+        include_str!("../../../docs/src/regions.md")
+    );
     let here = include_str!("snippets.rs");
     let pieces = here.split("    // begin\n").skip(1).map(|rest| rest.split("    // end\n").next());
     let pieces: Vec<String> = pieces.map(|piece| dedented(piece.unwrap())).collect();
