@@ -44,8 +44,8 @@ pub struct Wanted {
     pub loses: Option<(NodeId, Kept)>,
 }
 
-/// Loses the object that is lost together with the names. Its server is to be started anew after that: it remembers for a
-/// while that there was one, as no disk does that lost it.
+/// Loses the object that is lost together with the names. Its server is to be started anew after that: it remembers for
+/// a while that there was one, as no disk does that lost it.
 pub async fn lose(stripe: &stripe::Client, (server, kept): (NodeId, Kept)) -> Result<(), Errno> {
     match stripe.quarantine(server, kept).await {
         Ok(_) | Err(Errno::ENOENT) => Ok(()),

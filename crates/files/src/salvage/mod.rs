@@ -25,8 +25,8 @@ const FILES: usize = 64;
 /// How often it is asked whether names were lost, and the pause before it is asked again.
 const TRIES: u32 = 15;
 const TRY_PAUSE: Duration = Duration::from_millis(200);
-/// Pause before a file is compared again of which a server refuses an object, and how often that is done: for longer than
-/// it refuses one that it removed or set aside.
+/// Pause before a file is compared again of which a server refuses an object, and how often that is done: for longer
+/// than it refuses one that it removed or set aside.
 const COMPARE_PAUSE: Duration = Duration::from_secs(1);
 const COMPARE_TRIES: u64 = TOMBSTONE.as_secs() + 30;
 /// How often all is gone through, when the manager loses what was made.
