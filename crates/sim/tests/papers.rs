@@ -1,7 +1,7 @@
 //! Every experiment of the papers, run as the command runs it.
 
 use sim::papers::builtin::{self, CATALOGUE};
-use sim::papers::{Experiment, Outcome, Source, Value, pages};
+use sim::papers::{Experiment, Outcome, Point, Source, Value, pages};
 use std::sync::Mutex;
 use std::thread;
 
@@ -11,20 +11,29 @@ fn outcome(experiment: &Experiment) -> Outcome {
     experiment.outcome(&results)
 }
 
-/// Those of all, on all processors.
+/// Those of all, whose points are run on two threads: that decides nothing, as what is kept shows, which was computed
+/// with one thread for each experiment.
 fn outcomes(experiments: &[Experiment]) -> Vec<Outcome> {
-    let left = Mutex::new(experiments.iter().enumerate());
+    let points: Vec<Vec<Point>> = experiments.iter().map(Experiment::points).collect();
+    let of_one = |(experiment, points)| std::iter::repeat(experiment).zip(points);
+    let left = Mutex::new(experiments.iter().zip(&points).flat_map(of_one).enumerate());
     let work = || {
         let mine = std::iter::from_fn(|| left.lock().unwrap().next());
-        mine.map(|(at, experiment)| (at, outcome(experiment))).collect::<Vec<_>>()
+        let run = |(at, (experiment, point)): (usize, (&Experiment, &Point))| {
+            (at, (experiment.model.run)(point, &experiment.constants))
+        };
+        mine.map(run).collect::<Vec<_>>()
     };
-    let count = thread::available_parallelism().map_or(1, usize::from);
-    let mut done: Vec<(usize, Outcome)> = thread::scope(|scope| {
-        let workers: Vec<_> = (0..count).map(|_| scope.spawn(work)).collect();
+    let mut done: Vec<(usize, Vec<Value>)> = thread::scope(|scope| {
+        let workers = [scope.spawn(work), scope.spawn(work)];
         workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
     });
     done.sort_by_key(|(at, _)| *at);
-    done.into_iter().map(|(_, outcome)| outcome).collect()
+    let mut values = done.into_iter().map(|(_, values)| values);
+    let mut outcome = |(experiment, points): (&Experiment, &Vec<Point>)| {
+        experiment.outcome(&values.by_ref().take(points.len()).collect::<Vec<_>>())
+    };
+    experiments.iter().zip(&points).map(&mut outcome).collect()
 }
 
 /// No declared band is left, and what the tables say is what is kept beside the files.
