@@ -18,18 +18,17 @@
 
 mod ahead;
 mod answer;
-mod bared;
 mod bring;
 mod circle;
 mod counters;
 mod dirty;
+mod events;
 mod faults;
 mod freed;
 mod get;
 mod guesses;
 mod guests;
 mod home;
-mod late;
 mod latency;
 mod leases;
 mod leave;
@@ -37,9 +36,12 @@ mod life;
 mod logged;
 mod many;
 mod notices;
+mod owed;
 mod part;
+mod peers;
 mod prefetch;
 mod put;
+mod replicas;
 mod share;
 mod spare;
 mod store;
@@ -51,6 +53,7 @@ mod waiting;
 mod write;
 mod writing;
 
+use counters::Stats;
 pub use counters::{Counters, Misses, Refusals, Source};
 pub use freed::TooMany;
 pub use get::{GetError, Got};
@@ -66,19 +69,21 @@ use crate::epoch::EpochConfig;
 use crate::epochs::Epochs;
 use crate::limits::*;
 use crate::memory::{Counts, MemoryConfig};
-use crate::page::{PageId, PageStamp, SpaceId, Version};
+use crate::page::{PageId, PageStamp, SpaceId, Version, Wanted};
 use crate::placement::Policy;
 use crate::protocol::{Body, Record, op};
 use ahead::Ahead;
-use circle::Circle;
 use endpoint::{Frame, FrameMut};
+use events::{Event, Events};
 use faults::Faults;
 use guesses::Guesses;
 use guests::Guests;
 use home::Home;
 use leave::Leaving;
-use node::{Call, CallError, Cx, Notify, Pieces, Reply, Semaphore};
+use node::{Call, CallError, Cx, Pieces, Reply, Semaphore};
 use notices::Notices;
+use peers::Peers;
+use replicas::{Kind, Replicas};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -199,27 +204,13 @@ struct Inner {
     config: Config,
     store: RefCell<Store>,
     home: RefCell<Home>,
-    guesses: RefCell<Guesses>,
     faults: RefCell<Faults<Result<Got, GetError>>>,
     leaving: RefCell<Leaving>,
     notices: RefCell<Notices>,
-    /// Mirrors that are here and of which a directory has not heard.
-    late: RefCell<Circle<PageId, Record>>,
-    /// Mirrors that are not here any more and of which a directory has not heard that.
-    denied: RefCell<Circle<Record, ()>>,
-    /// This node's log, if it has one.
-    log: RefCell<Option<Rc<dyn Log>>>,
-    /// Pages that it has.
-    logged: RefCell<logged::Logged>,
-    /// Pages of this node's own whose mirrors all went at once.
-    bared: RefCell<Circle<PageId, ()>>,
+    replicas: RefCell<Replicas>,
     epochs: RefCell<Epochs>,
-    peers: RefCell<BTreeMap<NodeId, Latency>>,
-    counters: RefCell<Counters>,
-    /// Requests for pages, by which those to be measured are chosen.
-    gets: Cell<u32>,
-    /// The most times that a request which came here had been passed on.
-    most_hops: Cell<u8>,
+    peers: RefCell<Peers>,
+    stats: RefCell<Stats>,
     /// What is to be prefetched.
     ahead: RefCell<Ahead>,
     /// What is to be told since the view changed.
@@ -242,29 +233,9 @@ struct Inner {
     life: Cell<u64>,
     /// Until when nobody takes this node for dead.
     valid_until: Cell<Time>,
-    /// Requests of others that wait for other nodes.
-    slow: Semaphore,
-    fault_ended: Notify,
-    /// Something may be due to be prefetched.
-    ahead_due: Notify,
-    /// Reads of stable storage for what nobody waits for.
-    early_reads: Semaphore,
-    /// Requests of others for such reads.
-    early_served: Semaphore,
-    page_leaves: Notify,
-    /// A page that left has arrived, or will not.
-    carried: Notify,
-    noticed: Notify,
-    lags: Notify,
-    bares: Notify,
-    view_changed: Notify,
-    /// Frames are needed, and dirty pages are in the way.
-    pressure: Notify,
-    /// A page has become durable, or a frame free.
-    eased: Notify,
-    repairs: Notify,
-    /// This node lends more or less than before.
-    shrinks: Notify,
+    /// What tasks wait for.
+    events: Events,
+    permits: Permits,
 }
 
 impl std::fmt::Debug for Service {
@@ -276,7 +247,9 @@ impl std::fmt::Debug for Service {
 impl Service {
     /// Starts the service on this node. It keeps to itself until [`set_view`](Service::set_view) says who is there.
     pub fn start(cx: &Cx, config: Config) -> Service {
+        let log = config.log.clone();
         let service = Service(Rc::new(Inner::new(cx, config)));
+        log.into_iter().for_each(|log| service.keep_log(log));
         cx.set_pure(Channel::MEMORY, op::is_pure);
         for _ in 0..REQUEST_TASKS {
             cx.spawn("netmem request", service.clone().requests());
@@ -296,9 +269,9 @@ impl Service {
         for _ in 0..AHEAD_TASKS {
             cx.spawn("netmem prefetch", service.clone().prefetch());
         }
-        cx.spawn("netmem late", service.clone().register_all_late());
-        cx.spawn("netmem denied", service.clone().deny_all_late());
-        cx.spawn("netmem bared", service.clone().secure_all_bared());
+        cx.spawn("netmem register", service.clone().do_owed(Kind::Register));
+        cx.spawn("netmem unregister", service.clone().do_owed(Kind::Unregister));
+        cx.spawn("netmem secure", service.clone().do_owed(Kind::Secure));
         cx.spawn("netmem view", service.clone().tell_all());
         cx.spawn("netmem epochs", service.clone().tick());
         cx.spawn("netmem share", service.clone().shrink());
@@ -314,7 +287,7 @@ impl Service {
             prefetched_wasted: ahead.wasted,
             notices_lost: self.0.notices.borrow().lost(),
             durable_deficit_pages: home.deficit() as u64,
-            ..*self.0.counters.borrow()
+            ..*self.0.stats.borrow().counters()
         }
     }
 
@@ -350,20 +323,13 @@ impl Service {
 
     /// How long a peer takes to answer a request for a page, as this node sees it.
     pub fn peer_latency(&self, node: NodeId) -> Option<Latency> {
-        self.0.peers.borrow().get(&node).copied()
-    }
-
-    /// A peer has answered.
-    fn note_latency(&self, node: NodeId, took: Duration) {
-        self.0.peers.borrow_mut().entry(node).or_default().add(took);
+        self.0.peers.borrow().latency(node)
     }
 
     /// When a request begins; nothing for those that are not measured. A node's time stands still while its own memory
     /// answers, so this is a look at the world's clock.
     fn begin_get(&self) -> Option<Time> {
-        let gets = self.0.gets.get().wrapping_add(1);
-        self.0.gets.set(gets);
-        gets.is_multiple_of(LOCAL_SAMPLED).then(|| self.cx().instant())
+        self.0.stats.borrow_mut().is_sampled().then(|| self.cx().instant())
     }
 
     /// Its page was here.
@@ -380,7 +346,7 @@ impl Service {
     /// The most times that a request for a page had been passed on when it came here: at most [`HOPS_MAX`]. For those
     /// who check it.
     pub fn most_hops(&self) -> u8 {
-        self.0.most_hops.get()
+        self.0.stats.borrow().most_hops()
     }
 
     /// Whether the bytes beside the frame table fit it. For those who check it while nothing runs.
@@ -392,12 +358,22 @@ impl Service {
         &self.0.cx
     }
 
+    fn raise(&self, event: Event) {
+        self.0.events.raise(event);
+    }
+
     fn me(&self) -> NodeId {
         self.cx().id()
     }
 
     fn count(&self, change: impl FnOnce(&mut Counters)) {
-        change(&mut self.0.counters.borrow_mut());
+        change(self.0.stats.borrow_mut().counters_mut());
+    }
+
+    /// Whether bytes are the page that is wanted; else the miss is counted.
+    fn verify(&self, wanted: Wanted, stamp: &PageStamp, bytes: &[u8]) -> bool {
+        let mut stats = self.0.stats.borrow_mut();
+        stats.counters_mut().misses.mismatches.verify(wanted, stamp, [bytes]).is_some()
     }
 
     fn backing(&self, space: SpaceId) -> Option<Rc<dyn Backing>> {
@@ -406,7 +382,7 @@ impl Service {
 
     /// Tells a node something that nobody waits for. `false` when too much waits already.
     fn notice(&self, to: NodeId, op: u16, record: Record) -> bool {
-        self.0.noticed.notify_all();
+        self.raise(Event::NoticeWaits);
         self.0.notices.borrow_mut().push(to, op, record)
     }
 
@@ -440,25 +416,38 @@ struct Load<'a> {
     wait: Duration,
 }
 
+/// How much of what takes long is done at a time.
+struct Permits {
+    /// Requests of others that wait for other nodes.
+    slow: Semaphore,
+    /// Reads of stable storage for what nobody waits for.
+    early_reads: Semaphore,
+    /// Requests of others for such reads.
+    early_served: Semaphore,
+}
+
+impl Permits {
+    fn new(cx: &Cx) -> Permits {
+        Permits {
+            slow: Semaphore::new(cx, SLOW_REQUESTS_MAX),
+            early_reads: Semaphore::new(cx, EARLY_READS),
+            early_served: Semaphore::new(cx, EARLY_MAX),
+        }
+    }
+}
+
 impl Inner {
     fn new(cx: &Cx, config: Config) -> Inner {
         Inner {
             store: RefCell::new(Store::new(config.memory(), config.bytes)),
             home: RefCell::new(Home::new(cx.id(), config.entries())),
-            guesses: RefCell::new(Guesses::new(config.guesses())),
             faults: RefCell::new(Faults::new()),
             leaving: RefCell::default(),
             notices: RefCell::default(),
-            late: RefCell::default(),
-            denied: RefCell::default(),
-            log: RefCell::new(config.log.clone()),
-            logged: RefCell::default(),
-            bared: RefCell::default(),
+            replicas: RefCell::default(),
             epochs: RefCell::new(Epochs::new(cx.id(), config.epoch, cx.now())),
-            peers: RefCell::default(),
-            counters: RefCell::default(),
-            gets: Cell::default(),
-            most_hops: Cell::default(),
+            peers: RefCell::new(Peers::new(config.guesses())),
+            stats: RefCell::default(),
             telling: RefCell::default(),
             writing: RefCell::default(),
             orphans: RefCell::default(),
@@ -469,22 +458,9 @@ impl Inner {
             joined: Cell::new(None),
             life: Cell::new(cx.incarnation()),
             valid_until: Cell::new(Time::NEVER),
-            slow: Semaphore::new(cx, SLOW_REQUESTS_MAX),
-            fault_ended: Notify::new(cx),
             ahead: RefCell::new(Ahead::new(config.trends)),
-            ahead_due: Notify::new(cx),
-            early_reads: Semaphore::new(cx, EARLY_READS),
-            early_served: Semaphore::new(cx, EARLY_MAX),
-            page_leaves: Notify::new(cx),
-            carried: Notify::new(cx),
-            noticed: Notify::new(cx),
-            lags: Notify::new(cx),
-            bares: Notify::new(cx),
-            view_changed: Notify::new(cx),
-            pressure: Notify::new(cx),
-            eased: Notify::new(cx),
-            repairs: Notify::new(cx),
-            shrinks: Notify::new(cx),
+            events: Events::new(cx),
+            permits: Permits::new(cx),
             cx: cx.clone(),
             config,
         }

@@ -1,5 +1,6 @@
 //! Requests of other nodes.
 
+use super::events::Event;
 use super::home::Way;
 use super::{Load, Service};
 use crate::directory::Role as HolderRole;
@@ -53,7 +54,7 @@ impl Service {
     }
 
     async fn handle_slow(&self, request: Request) {
-        let Some(_permit) = self.0.slow.try_acquire(1) else {
+        let Some(_permit) = self.0.permits.slow.try_acquire(1) else {
             return self.cx().reply(request, Answer::error(Errno::EAGAIN));
         };
         match request.op {
@@ -89,7 +90,7 @@ impl Service {
             self.cx().reply(request, Answer::error(Errno::EPROTO));
             return None;
         };
-        self.0.most_hops.set(self.0.most_hops.get().max(get.hops));
+        self.0.stats.borrow_mut().note_hops(get.hops);
         if let Some(given) = self.give(&get, get.forwarded) {
             self.answer_data(request, &get, given, false);
             return None;
@@ -185,7 +186,7 @@ impl Service {
 
     /// What a requester is told by who does not have the page: a forwarder's belief, which it is to hear of.
     pub(super) fn not_here(&self, get: &Get) -> GetReply {
-        let hint = self.0.guesses.borrow().get(get.id).filter(|node| *node != self.me());
+        let hint = self.0.peers.borrow().hint(get.id).filter(|node| *node != self.me());
         let version =
             get.stale.filter(|_| get.forwarded).map_or(get.at_least, |stale| stale.version);
         let (node, incarnation) = (self.me(), self.life());
@@ -282,7 +283,7 @@ impl Service {
         }
         if registers && batch.last {
             self.0.home.borrow_mut().handle_told(request.source, batch.view);
-            self.0.repairs.notify_all();
+            self.raise(Event::RepairDue);
         }
         self.answer_verdicts(request, &verdicts);
     }
@@ -326,7 +327,7 @@ impl Service {
             self.unlog(record.id, record.version);
             return true;
         }
-        self.0.guesses.borrow_mut().forget(record.id);
+        self.0.peers.borrow_mut().forget(record.id);
         self.0.leaving.borrow_mut().forget(|id| id == record.id);
         let mut store = self.0.store.borrow_mut();
         let Some(frame) = store.memory().find(record.id) else { return true };

@@ -132,10 +132,7 @@ impl Service {
         page: &[u8],
         time_to_use: Age,
     ) {
-        let good = {
-            let mut counters = self.0.counters.borrow_mut();
-            counters.misses.mismatches.verify(wanted, stamp, [page]).is_some()
-        };
+        let good = self.verify(wanted, stamp, page);
         let data = good.then(|| self.cx().frames().copy_of(page)).flatten();
         if let (Some(slot), Some(data)) = (slot, data) {
             self.arrive(slot, *stamp, data, Source::Peer, time_to_use);
@@ -152,7 +149,7 @@ impl Service {
         let Some((slot, wanted)) = slots.borrow_mut()[at].take().zip(batch.page(at)) else {
             return;
         };
-        let _permit = self.0.early_reads.acquire(1).await;
+        let _permit = self.0.permits.early_reads.acquire(1).await;
         if self.yields() || self.0.faults.borrow_mut().is_disowned(slot.number()) {
             return;
         }

@@ -1,6 +1,7 @@
 //! What the service has done so far, for whoever looks.
 
 use super::latency::Latency;
+use crate::limits::LOCAL_SAMPLED;
 use crate::page::Mismatches;
 use crate::protocol::No;
 use std::time::Duration;
@@ -144,5 +145,42 @@ impl Counters {
         };
         *hits += 1;
         took.into_iter().for_each(|took| latency.add(took));
+    }
+}
+
+/// What is counted while the service runs.
+#[derive(Debug, Default)]
+pub struct Stats {
+    counters: Counters,
+    /// Requests for pages, by which those to be measured are chosen.
+    gets: u32,
+    most_hops: u8,
+}
+
+impl Stats {
+    /// What was counted so far.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// To count more.
+    pub fn counters_mut(&mut self) -> &mut Counters {
+        &mut self.counters
+    }
+
+    /// The most times that a request for a page had been forwarded when it came here.
+    pub fn most_hops(&self) -> u8 {
+        self.most_hops
+    }
+
+    /// A request for a page came here that had been forwarded so many times.
+    pub fn note_hops(&mut self, hops: u8) {
+        self.most_hops = self.most_hops.max(hops);
+    }
+
+    /// Counts a request for a page. Says whether it is one of those that are measured.
+    pub fn is_sampled(&mut self) -> bool {
+        self.gets = self.gets.wrapping_add(1);
+        self.gets.is_multiple_of(LOCAL_SAMPLED)
     }
 }

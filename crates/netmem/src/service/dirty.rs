@@ -1,5 +1,6 @@
 //! Dirty pages: made durable before their frames are needed, and again when a node goes down.
 
+use super::events::Event;
 use super::put::{Avoid, Weak};
 use super::store::Stored;
 use super::{Load, Service};
@@ -29,7 +30,7 @@ impl Drop for Busy<'_> {
     fn drop(&mut self) {
         self.service.0.store.borrow_mut().memory_mut().handle_sent(self.frame);
         self.service.forget_remains();
-        self.service.0.eased.notify_all();
+        self.service.raise(Event::Eased);
     }
 }
 
@@ -55,7 +56,7 @@ impl Service {
     pub(super) async fn make_durable(&self, id: PageId) -> Result<(), Weak> {
         let until = self.cx().now() + self.0.config.patience;
         loop {
-            let eased = self.0.eased.wait();
+            let eased = self.0.events.wait(Event::Eased);
             match self.dirt(id) {
                 Dirt::None => return Ok(()),
                 // another task is at it, perhaps with an older version
@@ -103,7 +104,7 @@ impl Service {
     /// One of the tasks that make dirty pages durable when their frames are needed.
     pub(super) async fn clean(self) {
         loop {
-            let pressure = self.0.pressure.wait();
+            let pressure = self.0.events.wait(Event::Pressure);
             let dirty = self.0.store.borrow().memory().poll_dirty();
             let Some(frame) = dirty.filter(|_| !self.has_reserve()) else {
                 pressure.await;
@@ -246,7 +247,7 @@ impl Service {
     /// One of the tasks that make mirrors anew, of pages in this node's directory.
     pub(super) async fn repair(self) {
         loop {
-            let more = self.0.repairs.wait();
+            let more = self.0.events.wait(Event::RepairDue);
             let next = self.0.home.borrow_mut().poll_repair();
             let next = next.filter(|_| !self.cx().has_bug(Bug::MirrorsNotMadeAgain));
             let Some(entry) = next else {

@@ -2,6 +2,7 @@
 
 use super::ahead::Seen;
 use super::counters::{Counters, Source};
+use super::events::Event;
 use super::faults::{Entered, FaultNo};
 use super::home::Way;
 use super::leave::Leaves;
@@ -198,7 +199,7 @@ impl Service {
     async fn wait_for(&self, number: FaultNo) -> Option<Result<Got, GetError>> {
         let mut behind = Behind { service: self, number: Some(number) };
         loop {
-            let ended = self.0.fault_ended.wait();
+            let ended = self.0.events.wait(Event::FetchEnded);
             let outcome = self.0.faults.borrow_mut().poll(number);
             if let Some(outcome) = outcome {
                 behind.number = None;
@@ -268,10 +269,7 @@ impl Service {
 
     /// How long a peer has before stable storage is asked as well.
     fn patience_with(&self, id: PageId) -> Duration {
-        let guess = self.0.guesses.borrow().get(id);
-        let peers = self.0.peers.borrow();
-        let known = guess.and_then(|node| peers.get(&node)).and_then(|peer| peer.quantile(990));
-        known.map_or(HEDGE_MAX, |p99| (p99 * HEDGE_TIMES).clamp(HEDGE_MIN, HEDGE_MAX))
+        self.0.peers.borrow().hedge_after(id)
     }
 
     async fn read_backing(
@@ -307,7 +305,7 @@ impl Service {
             hops: 0,
             until: self.cx().now() + self.0.config.patience,
             pause: PAUSE,
-            hint: self.0.guesses.borrow().get(wanted.id),
+            hint: self.0.peers.borrow().hint(wanted.id),
             stale: None,
             backup: false,
             own: false,
@@ -425,7 +423,7 @@ impl Service {
         id: PageId,
         trail: &mut Trail,
     ) -> Step {
-        self.0.guesses.borrow_mut().forget(id);
+        self.0.peers.borrow_mut().forget(id);
         let homes = self.0.home.borrow().homes(id);
         if homes.is_some_and(|homes| homes.has(to)) {
             trail.backup = !trail.backup;
@@ -470,8 +468,7 @@ impl Service {
     }
 
     fn verified(&self, wanted: Wanted, data: &Data, frame: FrameMut) -> Option<Frame> {
-        let mut counters = self.0.counters.borrow_mut();
-        let good = counters.misses.mismatches.verify(wanted, &data.stamp, [&frame[..]]).is_some();
+        let good = self.verify(wanted, &data.stamp, &frame);
         (good || self.cx().has_bug(Bug::StampIgnored)).then(|| frame.freeze())
     }
 
@@ -481,7 +478,7 @@ impl Service {
         let PageStamp { id, version, .. } = data.stamp;
         trail.stale = Some(Stale { node: data.node, incarnation, version });
         trail.hops += 1;
-        self.0.guesses.borrow_mut().forget(id);
+        self.0.peers.borrow_mut().forget(id);
         Step::Again
     }
 
@@ -522,13 +519,13 @@ impl Service {
     fn receive(&self, wanted: Wanted, data: &Data, frame: Frame, start: Time, keeps: bool) -> Got {
         let PageStamp { id, version, checksum, .. } = data.stamp;
         let took = self.cx().now().since(start);
-        self.note_latency(data.node, took);
+        self.0.peers.borrow_mut().handle_answer(data.node, took);
         let own = id.space.owner() == Some(self.me());
         if keeps && !data.leased && (own || wanted.id.space.owner().is_none()) {
             self.keep_copy(data, own, Stored::new(frame.clone(), checksum));
         }
         if id.space.owner().is_none() && data.kept {
-            self.0.guesses.borrow_mut().put(id, data.node);
+            self.0.peers.borrow_mut().handle_holder(id, data.node);
         }
         Got { version, data: frame, source: Source::Peer }
     }

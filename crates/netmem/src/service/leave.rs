@@ -1,5 +1,6 @@
 //! Pages leave: room is made, and what is worth it goes to another node.
 
+use super::events::Event;
 use super::store::Held;
 use super::{Load, Service};
 use crate::ages::Age;
@@ -164,7 +165,7 @@ impl Service {
                 Some(Eviction::Staged(_)) => continue,
                 Some(Eviction::Durable(frame)) => Some(frame),
                 Some(Eviction::Dirty(_)) => {
-                    self.0.pressure.notify_all();
+                    self.raise(Event::Pressure);
                     store.memory().poll_durable(now)
                 }
                 None => None,
@@ -196,7 +197,7 @@ impl Service {
         });
         let goes = leaves.is_some_and(|leaves| self.0.leaving.borrow_mut().push(leaves));
         if goes {
-            self.0.page_leaves.notify_all();
+            self.raise(Event::PageLeaves);
         } else {
             self.count(|counters| counters.dropped += 1);
         }
@@ -235,7 +236,7 @@ impl Service {
     /// One of the tasks that carry pages away.
     pub(super) async fn carry_away(self) {
         loop {
-            let more = self.0.page_leaves.wait();
+            let more = self.0.events.wait(Event::PageLeaves);
             let next = self.0.leaving.borrow_mut().next();
             match next {
                 Some(leaves) => self.carry(leaves).await,
@@ -253,7 +254,7 @@ impl Service {
     pub async fn wait_for_carriers(&self, most: Duration) {
         let ease = async {
             loop {
-                let carried = self.0.carried.wait();
+                let carried = self.0.events.wait(Event::PageArrived);
                 if !self.is_busy() {
                     return;
                 }
@@ -273,7 +274,7 @@ impl Service {
             }
         }
         let meanwhile = self.0.leaving.borrow_mut().done(leaves.id, leaves.version);
-        self.0.carried.notify_all();
+        self.raise(Event::PageArrived);
         match (taken, meanwhile) {
             (Some(node), Meanwhile::Forgotten) => self.disown(node, leaves.id, leaves.version),
             (Some(node), _) => self.handle_taken(node, leaves.id, leaves.version),
@@ -309,7 +310,7 @@ impl Service {
     /// from here.
     pub(super) fn handle_taken(&self, node: NodeId, id: PageId, version: Version) {
         if id.space.owner().is_none() {
-            self.0.guesses.borrow_mut().put(id, node);
+            self.0.peers.borrow_mut().handle_holder(id, node);
         }
         if id.space.owner() != Some(self.me()) {
             return;
@@ -410,7 +411,7 @@ impl Service {
         let to = self.target(Some(refused), leaves.candidate);
         let goes = to.is_some_and(|to| self.0.leaving.borrow_mut().push(Leaves { to, ..leaves }));
         match goes {
-            true => self.0.page_leaves.notify_all(),
+            true => self.raise(Event::PageLeaves),
             false => self.count(|counters| counters.dropped += 1),
         }
     }

@@ -7,6 +7,7 @@
 //! what is worth something. Between the end of its lease and the next view it believes no copy of a shared page.
 
 use super::Service;
+use super::events::Event;
 use super::home::Way;
 use super::put::Weak;
 use super::view::View;
@@ -151,7 +152,7 @@ impl Service {
         let others: Vec<(NodeId, u64)> =
             before.others(self.me()).map(|up| (up.node, up.incarnation)).collect();
         let lost = self.0.home.borrow_mut().begin_again(&others);
-        self.0.guesses.borrow_mut().forget_if(|_, _| true);
+        self.0.peers.borrow_mut().forget_holders();
         self.0.leaving.borrow_mut().forget(|_| true);
         self.0.notices.borrow_mut().clear();
         self.note_change(|_| true);
@@ -166,7 +167,7 @@ impl Service {
             counters.lives_lost += 1;
             counters.lost_pages += lost;
         });
-        self.0.eased.notify_all();
+        self.raise(Event::Eased);
     }
 
     fn forget_pages(&self, next: &View) {

@@ -9,7 +9,7 @@ use super::store::Stored;
 use super::{Log, Service, Source};
 use crate::directory::Role as HolderRole;
 use crate::memory::Arrival;
-use crate::page::{PageId, PageStamp, SpaceId, Version, Wanted};
+use crate::page::{PageId, PageStamp, Version, Wanted};
 use crate::protocol::{Get, GetReply, No, Record};
 use crate::slots::Homes;
 use endpoint::Frame;
@@ -18,60 +18,94 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use wire::{Errno, NodeId};
 
-/// What the log has. Each page takes a block there at least, so that the log's size is this table's limit.
-#[derive(Debug, Default)]
-pub(super) struct Logged {
+/// The log, if there is one, and what it has. Each page takes a block there at least, so that the log's size is this
+/// table's limit.
+#[derive(Default)]
+pub struct Logged {
+    log: Option<Rc<dyn Log>>,
     pages: BTreeMap<PageId, PageStamp>,
 }
 
 impl Logged {
-    fn has(&self, stamp: &PageStamp) -> bool {
+    /// The log.
+    pub fn log(&self) -> Option<Rc<dyn Log>> {
+        self.log.clone()
+    }
+
+    /// What it has.
+    pub fn pages(&self) -> impl ExactSizeIterator<Item = &PageStamp> {
+        self.pages.values()
+    }
+
+    /// Whether it has just this.
+    pub fn has(&self, stamp: &PageStamp) -> bool {
         self.pages.get(&stamp.id) == Some(stamp)
     }
 
-    fn find(&self, id: PageId, at_least: Version) -> Option<PageStamp> {
+    /// What it has of a page, in this version or a newer one.
+    pub fn find(&self, id: PageId, at_least: Version) -> Option<PageStamp> {
         self.pages.get(&id).filter(|stamp| stamp.version >= at_least).copied()
     }
 
-    /// Forgets what `goes`, and says what that was.
-    fn take(&mut self, goes: impl Fn(&PageStamp) -> bool) -> Vec<PageId> {
-        let gone: Vec<PageId> =
-            self.pages.values().filter(|stamp| goes(stamp)).map(|stamp| stamp.id).collect();
-        self.pages.retain(|_, stamp| !goes(stamp));
-        gone
+    /// There is a log from now on. One that there is already stays: it has pages.
+    pub fn keep(&mut self, log: Rc<dyn Log>) {
+        self.log.get_or_insert(log);
+    }
+
+    /// A page was appended.
+    pub fn handle_appended(&mut self, stamp: PageStamp) {
+        self.pages.insert(stamp.id, stamp);
+    }
+
+    /// Nobody needs what it has of a page up to this version.
+    pub fn forget(&mut self, id: PageId, version: Version) {
+        if self.pages.get(&id).is_some_and(|stamp| stamp.version <= version) {
+            self.pages.remove(&id);
+            self.log.iter().for_each(|log| log.forget(id));
+        }
+    }
+
+    /// Nobody needs what it has of pages that are not to be kept.
+    pub fn retain(&mut self, keeps: impl Fn(PageId) -> bool) {
+        let log = self.log.clone();
+        self.pages.retain(|id, _| {
+            let stays = keeps(*id);
+            log.iter().filter(|_| !stays).for_each(|log| log.forget(*id));
+            stays
+        });
     }
 }
 
 impl Service {
     /// This node has a log from now on. One that it has already stays: it has pages.
     pub fn keep_log(&self, log: Rc<dyn Log>) {
-        self.0.log.borrow_mut().get_or_insert(log);
+        self.0.replicas.borrow_mut().logged.keep(log);
     }
 
     /// Whether it has one.
     pub fn keeps_log(&self) -> bool {
-        self.0.log.borrow().is_some()
+        self.0.replicas.borrow().logged.log().is_some()
     }
 
     /// Pages that this node's log has.
     pub fn logged_pages(&self) -> usize {
-        self.0.logged.borrow().pages.len()
+        self.0.replicas.borrow().logged.pages().len()
     }
 
     /// Which pages. For those who check it while nothing runs: tests and the simulator.
     pub fn logged(&self) -> Vec<(PageId, Version)> {
-        let logged = self.0.logged.borrow();
-        logged.pages.values().map(|stamp| (stamp.id, stamp.version)).collect()
+        let replicas = self.0.replicas.borrow();
+        replicas.logged.pages().map(|stamp| (stamp.id, stamp.version)).collect()
     }
 
     /// Appends a page to the log, and tells its directories. What was told to one of them only stays.
     pub(super) async fn log_page(&self, stamp: PageStamp, data: &Frame) -> Result<(), No> {
-        let log = self.0.log.borrow().clone().ok_or(No::Room)?;
-        let has = self.0.logged.borrow().has(&stamp);
+        let log = self.0.replicas.borrow().logged.log().ok_or(No::Room)?;
+        let has = self.0.replicas.borrow().logged.has(&stamp);
         if !has {
             let life = self.life();
             log.append(stamp, data.clone()).await.map_err(|_| No::Room)?;
-            self.0.logged.borrow_mut().pages.insert(stamp.id, stamp);
+            self.0.replicas.borrow_mut().logged.handle_appended(stamp);
             let freed = self.0.home.borrow_mut().freed().has(stamp.id.space);
             if freed || life != self.life() {
                 self.unlog(stamp.id, stamp.version);
@@ -96,34 +130,18 @@ impl Service {
 
     /// Whether the log has what a record says.
     pub(super) fn has_log(&self, record: &Record) -> bool {
-        let found = self.0.logged.borrow().find(record.id, record.version);
+        let found = self.0.replicas.borrow().logged.find(record.id, record.version);
         found.is_some_and(|stamp| stamp.version == record.version)
     }
 
     /// Nobody needs what the log has of a page up to this version.
     pub(super) fn unlog(&self, id: PageId, version: Version) {
-        let older = |stamp: &PageStamp| stamp.version <= version;
-        let found = self.0.logged.borrow().find(id, Version(0)).is_some_and(|stamp| older(&stamp));
-        if found {
-            self.0.logged.borrow_mut().pages.remove(&id);
-            self.forget_logged(id);
-        }
+        self.0.replicas.borrow_mut().logged.forget(id, version);
     }
 
-    fn forget_logged(&self, id: PageId) {
-        self.0.log.borrow().iter().for_each(|log| log.forget(id));
-    }
-
-    /// Nothing of a space is needed any more.
-    pub(super) fn unlog_space(&self, space: SpaceId) {
-        let gone = self.0.logged.borrow_mut().take(|stamp| stamp.id.space == space);
-        gone.into_iter().for_each(|id| self.forget_logged(id));
-    }
-
-    /// This node's life is over, and what its log has is nobody's.
+    /// This node's incarnation is over, and what its log has is nobody's.
     pub(super) fn unlog_all(&self) {
-        let gone = self.0.logged.borrow_mut().take(|_| true);
-        gone.into_iter().for_each(|id| self.forget_logged(id));
+        self.0.replicas.borrow_mut().logged.retain(|_| false);
         self.0.store.borrow_mut().forget_log();
     }
 
@@ -134,20 +152,16 @@ impl Service {
         id: PageId,
         at_least: Version,
     ) -> Result<(PageStamp, Frame), No> {
-        let stamp = self.0.logged.borrow().find(id, at_least).ok_or(No::NotHere)?;
-        let log = self.0.log.borrow().clone().ok_or(No::NotHere)?;
+        let stamp = self.0.replicas.borrow().logged.find(id, at_least).ok_or(No::NotHere)?;
+        let log = self.0.replicas.borrow().logged.log().ok_or(No::NotHere)?;
         let read = log.read(stamp).await;
-        if !self.0.logged.borrow().has(&stamp) {
+        if !self.0.replicas.borrow().logged.has(&stamp) {
             return Err(No::NotHere);
         }
         // a disk that fails may answer later
         let data = read.map_err(|_| No::Unregistered)?;
         let wanted = Wanted { id, at_least, bytes: stamp.bytes };
-        let good = {
-            let mut counters = self.0.counters.borrow_mut();
-            counters.misses.mismatches.verify(wanted, &stamp, [&data[..]]).is_some()
-        };
-        if good {
+        if self.verify(wanted, &stamp, &data) {
             return Ok((stamp, data));
         }
         self.unlog(id, stamp.version);
@@ -178,14 +192,14 @@ impl Service {
     /// Whether a directory's word that this node has a page is about its log. Who has written a newer version since has
     /// it elsewhere, or will say so.
     pub(super) fn gives_logged(&self, get: &Get) -> bool {
-        let logged = self.0.logged.borrow().find(get.id, get.at_least);
+        let logged = self.0.replicas.borrow().logged.find(get.id, get.at_least);
         let newest = self.0.writing.borrow().newest(get.id).unwrap_or_default();
         logged.is_some_and(|stamp| stamp.version >= newest && stamp.bytes == get.bytes)
     }
 
     /// Answers a request with what the log has.
     pub(super) async fn answer_logged(&self, request: Request, get: &Get) {
-        let Some(_permit) = self.0.slow.try_acquire(1) else {
+        let Some(_permit) = self.0.permits.slow.try_acquire(1) else {
             return self.cx().reply(request, Answer::error(Errno::EAGAIN));
         };
         match self.read_log(get.id, get.at_least).await {
@@ -204,8 +218,8 @@ impl Service {
 
     /// The pages in the log, with the homes that they have now.
     pub(super) fn known_logs(&self) -> Vec<(PageStamp, Option<Homes>)> {
-        let (logged, home) = (self.0.logged.borrow(), self.0.home.borrow());
-        logged.pages.values().map(|stamp| (*stamp, home.homes(stamp.id))).collect()
+        let (replicas, home) = (self.0.replicas.borrow(), self.0.home.borrow());
+        replicas.logged.pages().map(|stamp| (*stamp, home.homes(stamp.id))).collect()
     }
 
     /// The records of the log for every home that does not know them. This node is told at once.

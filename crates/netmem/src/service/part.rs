@@ -27,7 +27,7 @@ impl Service {
         let start = self.cx().now();
         let data = self.ask_part(stale.node, &get, &ask).await?;
         let took = self.cx().now().since(start);
-        self.note_latency(stale.node, took);
+        self.0.peers.borrow_mut().handle_answer(stale.node, took);
         self.count(|counters| counters.hit(Source::Peer, Some(took)));
         Some(data)
     }
@@ -49,9 +49,7 @@ impl Service {
     fn verified_part(&self, ask: &GetPart, stamp: &PageStamp, reply: &mut Reply) -> Option<Frame> {
         let wanted = Wanted { bytes: ask.length, ..ask.wanted };
         let frame = reply.data.pop().filter(|_| reply.bytes == ask.range().len())?;
-        let mut counters = self.0.counters.borrow_mut();
-        counters.misses.mismatches.verify(wanted, stamp, [&frame[..]])?;
-        Some(frame.freeze())
+        self.verify(wanted, stamp, &frame).then(|| frame.freeze())
     }
 
     /// The node that was asked does not have the page: this node's directory forgets that it did.

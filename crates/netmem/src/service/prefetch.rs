@@ -9,6 +9,7 @@
 //! window.
 
 use super::ahead::{Batch, Place, Seen, Work};
+use super::events::Event;
 use super::store::{Store, Stored};
 use super::waiting::First;
 use super::{Backing, Got, Load, Service, Source};
@@ -59,7 +60,7 @@ impl Plan {
     pub fn add(&self, run: Run) -> Result<(), Full> {
         self.service.0.ahead.borrow_mut().add(self.number, run)?;
         self.service.count(|counters| counters.hinted += u64::from(run.pages));
-        self.service.0.ahead_due.notify_all();
+        self.service.raise(Event::PrefetchDue);
         Ok(())
     }
 
@@ -131,7 +132,7 @@ impl Service {
                 let soon = Age(u64::try_from(PACE.as_micros()).unwrap_or(u64::MAX));
                 self.0.ahead.borrow_mut().order(first.space, prefetch, bytes, soon);
                 self.count(|counters| counters.hinted += u64::from(pages));
-                self.0.ahead_due.notify_all();
+                self.raise(Event::PrefetchDue);
             }
         }
     }
@@ -151,7 +152,7 @@ impl Service {
         let now = self.cx().now();
         let due = self.0.ahead.borrow_mut().handle_use(now, wanted.id, wanted.bytes, seen);
         if due {
-            self.0.ahead_due.notify_all();
+            self.raise(Event::PrefetchDue);
         }
     }
 
@@ -164,7 +165,7 @@ impl Service {
     /// One of the tasks that prefetch.
     pub(super) async fn prefetch(self) {
         loop {
-            let due = self.0.ahead_due.wait();
+            let due = self.0.events.wait(Event::PrefetchDue);
             match self.next_ahead() {
                 Some(Work::Near(batch)) => self.bring(batch).await,
                 Some(Work::Far(node, plan, batch)) => {
@@ -181,7 +182,7 @@ impl Service {
     /// A fetch has ended: there may be room for one that nobody waits for.
     pub(super) fn ease_ahead(&self) {
         if self.0.ahead.borrow().held_up {
-            self.0.ahead_due.notify_all();
+            self.raise(Event::PrefetchDue);
         }
     }
 
@@ -374,7 +375,7 @@ impl Service {
         let Ok(early) = Early::decode(&request.body) else {
             return self.cx().reply(request, Answer::error(Errno::EPROTO));
         };
-        let permit = self.0.early_served.try_acquire(1).filter(|_| !self.yields());
+        let permit = self.0.permits.early_served.try_acquire(1).filter(|_| !self.yields());
         let (Some(_permit), Some(backing)) = (permit, self.backing(early.first.space)) else {
             return self.cx().reply(request, Answer::error(Errno::EAGAIN));
         };

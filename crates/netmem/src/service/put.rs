@@ -1,6 +1,7 @@
 //! Another node's page is taken in; a page of this node's own is given to others to keep.
 
 use super::Service;
+use super::events::Event;
 use super::home::Home;
 use super::leave::SWAP_BYTES;
 use super::notices::Notices;
@@ -102,10 +103,9 @@ impl Service {
         self.admits(source, put)?;
         let PageStamp { id, version, bytes, checksum } = put.stamp;
         let wanted = Wanted { id, at_least: version, bytes };
-        let mut counters = self.0.counters.borrow_mut();
-        let mismatches = &mut counters.misses.mismatches;
-        mismatches.verify(wanted, &put.stamp, [&data[..]]).ok_or(No::Damaged)?;
-        drop(counters);
+        if !self.verify(wanted, &put.stamp, &data) {
+            return Err(No::Damaged);
+        }
         let offer = Offer {
             id,
             version,
@@ -191,7 +191,7 @@ impl Service {
         let mut notices = self.0.notices.borrow_mut();
         let said = change(&mut self.0.home.borrow_mut(), &mut notices);
         if notices.len() > 0 {
-            self.0.noticed.notify_all();
+            self.raise(Event::NoticeWaits);
         }
         said
     }

@@ -13,6 +13,7 @@
 //!
 //! Pages of processes that are no nodes ([`guests`](super::guests)) stay: the process alone knows who else has them.
 
+use super::events::Event;
 use super::leave::evict;
 use super::{Load, Service};
 use crate::directory::{Entry, Holder, Role as HolderRole};
@@ -47,8 +48,8 @@ impl Service {
     /// miss.
     pub fn set_share(&self, bytes: usize) {
         self.0.store.borrow_mut().resize(bytes);
-        self.0.shrinks.notify_all();
-        self.0.eased.notify_all();
+        self.raise(Event::ShareChanged);
+        self.raise(Event::Eased);
     }
 
     /// What this node lends now.
@@ -86,7 +87,7 @@ impl Service {
     /// The task that makes pages leave while they take more than they may.
     pub(super) async fn shrink(self) {
         loop {
-            let changed = self.0.shrinks.wait();
+            let changed = self.0.events.wait(Event::ShareChanged);
             if self.share().over == 0 {
                 changed.await;
                 continue;

@@ -1,5 +1,6 @@
 //! Another view: what others must know of this node's pages is told anew, and what is late is told at leisure.
 
+use super::events::Event;
 use super::notices::is_owed;
 use super::view::View;
 use super::{Load, Service};
@@ -73,8 +74,8 @@ impl Service {
         if self.is_in(&self.view()) && self.0.joined.get().is_none() {
             self.0.joined.set(Some((now, number)));
         }
-        self.0.view_changed.notify_all();
-        self.0.repairs.notify_all();
+        self.raise(Event::ViewChanged);
+        self.raise(Event::RepairDue);
     }
 
     /// Whether all that the present view asks this node to tell has been told, and all others have told it theirs.
@@ -110,9 +111,7 @@ impl Service {
 
     /// Guesses and latencies that nodes took with them, and pages of owners that began a new life.
     fn forget_nodes(&self, gone: &[(NodeId, u64)]) {
-        let is_gone = |node| gone.iter().any(|(other, _)| *other == node);
-        self.0.guesses.borrow_mut().forget_if(|_, node| is_gone(node));
-        self.0.peers.borrow_mut().retain(|node, _| !is_gone(*node));
+        self.0.peers.borrow_mut().forget_nodes(gone);
         let is_up = |node| self.0.home.borrow().view().incarnation(node).is_some();
         for (node, _) in gone {
             if !is_up(*node) {
@@ -164,7 +163,8 @@ impl Service {
                     false => homes.has(node),
                 });
                 let same = old.incarnation(node) == home.view().incarnation(node);
-                let late = role == Role::Mirror && self.0.late.borrow().has(page.id);
+                let late =
+                    role == Role::Mirror && self.0.replicas.borrow().is_unregistered(page.id);
                 if all_again || !knew || !same || late {
                     records.push((node, record));
                 }
@@ -266,7 +266,7 @@ impl Service {
     /// The task that tells everybody, once for each view.
     pub(super) async fn tell_all(self) {
         loop {
-            let changed = self.0.view_changed.wait();
+            let changed = self.0.events.wait(Event::ViewChanged);
             let view = self.view();
             if view.number > 0 && self.is_in(&view) && !self.0.telling.borrow().done {
                 let told = all(view.others(self.me()).map(|up| self.tell(up.node, &view))).await;
@@ -275,7 +275,7 @@ impl Service {
                 }
                 if told.into_iter().all(|told| told) {
                     self.0.telling.borrow_mut().finish();
-                    self.0.repairs.notify_all();
+                    self.raise(Event::RepairDue);
                 } else {
                     self.cx().sleep(PAUSE_MAX).await;
                     continue;
@@ -405,7 +405,7 @@ impl Service {
     pub(super) async fn give_notice(self) {
         let mut records = Vec::new();
         loop {
-            let noticed = self.0.noticed.wait();
+            let noticed = self.0.events.wait(Event::NoticeWaits);
             let next = self.0.notices.borrow_mut().pop(&mut records);
             let Some((to, what)) = next else {
                 noticed.await;

@@ -1,5 +1,6 @@
 //! Those who fetch a page, and those who wait for them: whichever way a task ends, the table of faults knows.
 
+use super::events::Event;
 use super::faults::FaultNo;
 use super::{GetError, Got, Service};
 
@@ -24,7 +25,7 @@ impl<'a> First<'a> {
     pub fn end(mut self, outcome: Result<Got, GetError>) {
         let number = self.number.take().expect("it ends once");
         if self.service.0.faults.borrow_mut().end(number, outcome) {
-            self.service.0.fault_ended.notify_all();
+            self.service.raise(Event::FetchEnded);
         }
         self.service.ease_ahead();
     }
@@ -34,7 +35,7 @@ impl Drop for First<'_> {
     fn drop(&mut self) {
         let Some(number) = self.number else { return };
         if self.service.0.faults.borrow_mut().abandon(number) {
-            self.service.0.fault_ended.notify_all();
+            self.service.raise(Event::FetchEnded);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! A program writes pages, frees spaces, and says what it will need.
 
+use super::events::Event;
 use super::freed::TooMany;
 use super::leases::{Begun, Leases, Writer};
 use super::put::Weak;
@@ -67,7 +68,7 @@ impl Service {
             if id.space.owner().is_none() {
                 self.lease(id, version).await?;
             }
-            let eased = self.0.eased.wait();
+            let eased = self.0.events.wait(Event::Eased);
             if let Some(written) = self.write_here(stamp, class, &data)? {
                 self.0.writing.borrow_mut().wrote(id, version);
                 self.note_change(|other| other == id);
@@ -77,7 +78,7 @@ impl Service {
             if self.cx().now() >= until {
                 return Err(PutError::NoRoom(self.weakness(class)));
             }
-            self.0.pressure.notify_all();
+            self.raise(Event::Pressure);
             let _ = self.cx().with_deadline(CLEANING_PAUSE, eased).await;
         }
     }
@@ -198,7 +199,7 @@ impl Service {
     /// A version is on stable storage: wherever it is in network memory, it is a clean copy from now on.
     pub fn written(&self, id: PageId, version: Version) {
         self.note_written(id, version);
-        self.0.eased.notify_all();
+        self.raise(Event::Eased);
     }
 
     pub(super) fn note_written(&self, id: PageId, version: Version) {
@@ -268,15 +269,15 @@ impl Service {
         home.free_space(space);
         drop(home);
         self.0.guests.borrow_mut().remove(space);
-        self.0.guesses.borrow_mut().forget_if(|id, _| id.space == space);
+        self.0.peers.borrow_mut().forget_space(space);
         self.0.leaving.borrow_mut().forget(|id| id.space == space);
         self.note_change(|id| id.space == space);
         self.0.writing.borrow_mut().retain(|id| id.space != space);
-        self.unlog_space(space);
+        self.0.replicas.borrow_mut().logged.retain(|id| id.space != space);
         if self.0.store.borrow_mut().free_space(space) > 0 {
             self.0.unfinished.borrow_mut().push(space);
         }
-        self.0.eased.notify_all();
+        self.raise(Event::Eased);
         Ok(())
     }
 

@@ -1,0 +1,129 @@
+//! What copies of this node's are owed is done: mirrors are registered and unregistered until their directories have
+//! heard, and pages whose mirrors all went down are made durable again.
+//!
+//! A mirror's sender was told that it does not count while a directory has not heard of it. It stays here all the same:
+//! the other directory may know of it already, and has told the holders of the version before to drop theirs.
+
+use super::Service;
+use super::dirty::Dirt;
+use super::events::Event;
+use super::replicas::{Kind, Owed};
+use crate::directory::Role as HolderRole;
+use crate::memory::FrameNo;
+use crate::protocol::{No, Record};
+use crate::slots::Homes;
+use node::{Bug, all};
+use wire::NodeId;
+
+impl Service {
+    /// The task that does what is owed of one kind.
+    pub(super) async fn do_owed(self, kind: Kind) {
+        loop {
+            let more = self.0.events.wait(kind.event());
+            let Some(owed) = self.next_owed(kind) else {
+                more.await;
+                continue;
+            };
+            let done = match &owed {
+                Owed::Register(record) => self.is_registered(record).await,
+                Owed::Unregister(record) => self.is_unregistered(record).await,
+                Owed::Secure(id) => match self.dirt(*id) {
+                    Dirt::None => true,
+                    Dirt::Busy => false,
+                    Dirt::Dirty(frame) => self.secure(frame).await.is_ok(),
+                },
+            };
+            match done {
+                true => self.0.replicas.borrow_mut().handle_done(&owed),
+                false => self.cx().sleep(kind.pause()).await,
+            }
+        }
+    }
+
+    fn next_owed(&self, kind: Kind) -> Option<Owed> {
+        let next = self.0.replicas.borrow_mut().poll_owed(kind);
+        next.filter(|_| kind != Kind::Secure || !self.cx().has_bug(Bug::MirrorsNotMadeAgain))
+    }
+
+    /// A mirror is here; of its two directories at least one was not reached.
+    pub(super) fn register_late(&self, record: Record) {
+        self.0.replicas.borrow_mut().handle_owed(Owed::Register(record));
+        self.raise(Event::RegistrationDue);
+    }
+
+    /// Tells the directories of today of a mirror. Says whether that is over, well or not.
+    async fn is_registered(&self, record: &Record) -> bool {
+        if !self.has_mirror(record) {
+            return true;
+        }
+        match self.register(record, None).await {
+            // a mirror that was registered once is counted on, whether its homes of today have room or not
+            Err(No::Unregistered | No::Room) => return false,
+            Ok(()) => (),
+            Err(_) => _ = self.drop_page(record),
+        }
+        self.deny_all(record);
+        true
+    }
+
+    /// A mirror, or what was one, is not here, and a directory that believes so could not be told.
+    pub(super) fn deny_late(&self, record: Record) {
+        let counted = record.holder.role.is_hard() || record.copies > 0;
+        if counted && record.holder.node == self.me() {
+            self.0.replicas.borrow_mut().handle_owed(Owed::Unregister(record));
+            self.raise(Event::RegistrationDue);
+        }
+    }
+
+    /// Tells the directories of today that a mirror is not here. Says whether that is over: they know, or the record is
+    /// of an incarnation that they know is over.
+    async fn is_unregistered(&self, record: &Record) -> bool {
+        let (view, homes) = (self.view_number(), self.0.home.borrow().homes(record.id));
+        if record.holder.incarnation != self.life() || self.has_mirror(record) {
+            return true;
+        }
+        let homes = homes.into_iter().flat_map(Homes::both);
+        let told = all(homes.map(|home| self.unregister_at(home, record))).await;
+        self.announce_again(std::slice::from_ref(record));
+        view == self.view_number() && told.into_iter().all(|told| told.is_ok())
+    }
+
+    /// A mirror that both directories were told of, and that was dropped meanwhile, is none.
+    pub(super) fn deny_all(&self, record: &Record) {
+        let homes = self.0.home.borrow().homes(record.id);
+        homes.into_iter().flat_map(Homes::both).for_each(|home| self.deny(home, record));
+    }
+
+    /// Whether this node has the mirror that a record speaks of.
+    pub(super) fn has_mirror(&self, record: &Record) -> bool {
+        if record.holder.role == HolderRole::Log {
+            return self.has_log(record);
+        }
+        let store = self.0.store.borrow();
+        let found = store.find(record.id);
+        found.is_some_and(|(frame, page, _)| {
+            page.version == record.version && store.memory().role(frame) == crate::Role::Mirror
+        })
+    }
+
+    /// Mirrors of this node's pages that went down with their nodes. A page that has none left is made durable again
+    /// before anybody asks for it: what its writer was told once that is durable it does not flush again.
+    pub(super) fn lose_mirrors(&self, gone: &[(NodeId, u64)]) {
+        let mut store = self.0.store.borrow_mut();
+        let lost = |(node, life): &(NodeId, u64)| {
+            gone.iter().any(|(other, last)| other == node && life <= last)
+        };
+        let named = |frame: &FrameNo| !store.stored(*frame).mirrors.is_empty();
+        let frames: Vec<FrameNo> =
+            store.memory().pages().map(|(frame, ..)| frame).filter(named).collect();
+        for frame in frames {
+            store.retain_mirrors(frame, |mirror| !lost(mirror));
+            // of what is in the log the directory has another mirror made, as of what is in one
+            if store.stored(frame).mirrors.is_empty() && !store.is_logged(frame) {
+                let id = store.memory().page(frame).expect("a page").id;
+                self.0.replicas.borrow_mut().handle_owed(Owed::Secure(id));
+            }
+        }
+        self.raise(Event::MirrorsLost);
+    }
+}
