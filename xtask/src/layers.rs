@@ -12,7 +12,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("node", &["wire", "endpoint", "netrpc"]),
     ("store", &["wire"]),
     ("members", &["wire", "endpoint", "netrpc", "node", "store"]),
-    ("netmem", &["wire", "endpoint", "netrpc", "node"]),
+    ("netmem", &["wire", "endpoint", "netrpc", "node", "members"]),
     ("stripe", &["wire", "endpoint", "netrpc", "node", "netmem"]),
     ("kv", &["wire", "endpoint", "netrpc", "node", "netmem"]),
     ("names", &["wire", "endpoint", "netrpc", "node", "store", "stripe"]),

@@ -48,7 +48,6 @@ mod store;
 mod tell;
 mod ticks;
 mod unlisted;
-mod view;
 mod waiting;
 mod write;
 mod writing;
@@ -58,10 +57,10 @@ pub use counters::{Counters, Misses, Refusals, Source};
 pub use freed::TooMany;
 pub use get::{GetError, Got};
 pub use latency::Latency;
+pub use members::{Up, View};
 pub use prefetch::{Hint, Plan, TooManyPlans};
 pub use put::Weak;
 pub use share::Share;
-pub use view::{Up, View};
 pub use write::{PutError, Use};
 
 use crate::directory::Directory;
@@ -80,12 +79,11 @@ use guesses::Guesses;
 use guests::Guests;
 use home::Home;
 use leave::Leaving;
+use members::Membership;
 use node::{Call, CallError, Cx, Pieces, Reply, Semaphore};
-use notices::Notices;
 use peers::Peers;
 use replicas::{Kind, Replicas};
-use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::cell::RefCell;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -206,19 +204,14 @@ struct Inner {
     home: RefCell<Home>,
     faults: RefCell<Faults<Result<Got, GetError>>>,
     leaving: RefCell<Leaving>,
-    notices: RefCell<Notices>,
     replicas: RefCell<Replicas>,
     epochs: RefCell<Epochs>,
     peers: RefCell<Peers>,
     stats: RefCell<Stats>,
     /// What is to be prefetched.
     ahead: RefCell<Ahead>,
-    /// What is to be told since the view changed.
-    telling: RefCell<tell::Telling>,
     /// Pages that this node may write to, of shared spaces.
     writing: RefCell<writing::Writing>,
-    /// Nodes that are down and may have been paused only, and since when.
-    orphans: RefCell<BTreeMap<NodeId, Time>>,
     /// Spaces that were freed while pages of them were in the middle of something.
     unfinished: RefCell<Vec<SpaceId>>,
     /// Spaces of processes that are no nodes.
@@ -227,12 +220,6 @@ struct Inner {
     remains: RefCell<life::Remains>,
     /// Mirrors that go elsewhere, because this node lends less than before.
     handed_on: RefCell<share::HandedOn>,
-    /// When this node became a member, and the view that said so.
-    joined: Cell<Option<(Time, u64)>>,
-    /// As the registry counts.
-    life: Cell<u64>,
-    /// Until when nobody takes this node for dead.
-    valid_until: Cell<Time>,
     /// What tasks wait for.
     events: Events,
     permits: Permits,
@@ -285,7 +272,7 @@ impl Service {
         Counters {
             prefetched_used: ahead.used,
             prefetched_wasted: ahead.wasted,
-            notices_lost: self.0.notices.borrow().lost(),
+            notices_lost: home.notices_lost(),
             durable_deficit_pages: home.deficit() as u64,
             ..*self.0.stats.borrow().counters()
         }
@@ -383,7 +370,7 @@ impl Service {
     /// Tells a node something that nobody waits for. `false` when too much waits already.
     fn notice(&self, to: NodeId, op: u16, record: Record) -> bool {
         self.raise(Event::NoticeWaits);
-        self.0.notices.borrow_mut().push(to, op, record)
+        self.0.home.borrow_mut().notices().push(to, op, record)
     }
 
     /// A message to another node, or to this one.
@@ -440,24 +427,21 @@ impl Inner {
     fn new(cx: &Cx, config: Config) -> Inner {
         Inner {
             store: RefCell::new(Store::new(config.memory(), config.bytes)),
-            home: RefCell::new(Home::new(cx.id(), config.entries())),
+            home: RefCell::new(Home::new(
+                Membership::new(cx.id(), cx.incarnation()),
+                config.entries(),
+            )),
             faults: RefCell::new(Faults::new()),
             leaving: RefCell::default(),
-            notices: RefCell::default(),
             replicas: RefCell::default(),
             epochs: RefCell::new(Epochs::new(cx.id(), config.epoch, cx.now())),
             peers: RefCell::new(Peers::new(config.guesses())),
             stats: RefCell::default(),
-            telling: RefCell::default(),
             writing: RefCell::default(),
-            orphans: RefCell::default(),
             unfinished: RefCell::default(),
             guests: RefCell::default(),
             remains: RefCell::default(),
             handed_on: RefCell::default(),
-            joined: Cell::new(None),
-            life: Cell::new(cx.incarnation()),
-            valid_until: Cell::new(Time::NEVER),
             ahead: RefCell::new(Ahead::new(config.trends)),
             events: Events::new(cx),
             permits: Permits::new(cx),

@@ -157,7 +157,7 @@ impl Service {
         trusts: bool,
         note: impl FnOnce(&mut Memory, Time, FrameNo),
     ) -> Option<Given> {
-        if self.0.home.borrow_mut().freed().has(get.id.space) {
+        if self.0.home.borrow().is_freed(get.id.space) {
             return None;
         }
         let now = self.cx().now();
@@ -250,13 +250,13 @@ impl Service {
             return self.cx().reply(request, Answer::error(Errno::EPROTO));
         };
         let registers = request.op == op::REGISTER;
-        let (view, is_home) = {
-            // who is in no view is no home: what it learnt it would take along into its next life, of which nobody told
-            // it
+        let (view, is_home, joined) = {
+            // a node in no view is no home: what it learnt it would take along into its next incarnation, of which
+            // nobody told it
             let home = self.0.home.borrow();
-            (home.view().number, self.is_in(home.view()))
+            (home.view().number, home.members().is_member(), home.members().joined())
         };
-        let joined = self.0.joined.get().map_or(view, |(_, view)| view);
+        let joined = joined.map_or(view, |(_, view)| view);
         if registers && !(is_home && (joined..=view).contains(&batch.view)) {
             return self.cx().reply(request, Answer::error(Errno::EAGAIN));
         }
@@ -264,7 +264,7 @@ impl Service {
         let Ok(records) = batch.records(data) else {
             return self.cx().reply(request, Answer::error(Errno::EPROTO));
         };
-        let believed = self.0.home.borrow().believes(request.source, batch.view);
+        let believed = self.0.home.borrow().members().believes(request.source, batch.view);
         let outlived = |id| self.0.home.borrow().is_outlived(id, batch.view);
         // who wrote to a page in a view that is over need not be who does now; a guest goes by no view
         let verdict = |record: Record| match request.op {
@@ -282,7 +282,7 @@ impl Service {
             return self.cx().reply(request, Answer::error(Errno::EAGAIN));
         }
         if registers && batch.last {
-            self.0.home.borrow_mut().handle_told(request.source, batch.view);
+            self.0.home.borrow_mut().members_mut().handle_report(request.source, batch.view);
             self.raise(Event::RepairDue);
         }
         self.answer_verdicts(request, &verdicts);

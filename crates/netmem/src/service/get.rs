@@ -102,7 +102,7 @@ impl Service {
         let (start, mut began) = (self.cx().now(), self.begin_get());
         let earlier = self.0.faults.borrow().begun();
         loop {
-            if self.0.home.borrow_mut().freed().has(wanted.id.space) {
+            if self.0.home.borrow().is_freed(wanted.id.space) {
                 return Err(GetError::Freed);
             }
             if let Some(got) = self.find(wanted, false) {
@@ -552,7 +552,7 @@ impl Service {
 
     /// As [`keep`](Service::keep), of a page that was used last at `used`.
     pub(super) fn keep_of(&self, used: Time, arrival: Arrival, stored: Stored) -> bool {
-        if self.0.home.borrow_mut().freed().has(arrival.id.space) || !self.hears(arrival.id) {
+        if self.0.home.borrow().is_freed(arrival.id.space) || !self.hears(arrival.id) {
             return false;
         }
         if !self.make_room(stored.data.len()) {

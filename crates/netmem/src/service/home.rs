@@ -1,20 +1,22 @@
-//! What a node knows as the home of directory entries: the entries, who is there, who writes, what was freed.
+//! What a node knows as the home of directory entries: the entries, who is there, who writes, what was freed, and what
+//! others are to be told of it.
 //!
 //! Invariants: an entry is here only while this node is one of its page's homes; a holder in it is up, in the life that
 //! the view says; nothing of a freed space is registered.
 
-use super::freed::Freed;
+use super::freed::{Freed, TooMany};
 use super::leases::{Leases, Writer};
 use super::notices::Notices;
+use super::tell::Telling;
 use super::unlisted::Unlisted;
-use super::view::{Up, View};
 use crate::directory::{Directory, Entry, Found, Holder, Refusal, Role};
 use crate::limits::HOLDERS_MAX;
 use crate::page::{PageId, SpaceId, Version};
 use crate::protocol::{Get, GetReply, Record, Stale, Verdict, op};
 use crate::slots::{Homes, Member, Slots};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use wire::NodeId;
+use members::{Membership, Up, View};
+use std::collections::{BTreeSet, VecDeque};
+use wire::{NodeId, Time};
 
 /// Where a request for a page goes from its directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,12 +28,10 @@ pub enum Way {
 }
 
 /// What another view means for others.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Change {
-    /// Nodes that are down or began a later life, with the last life that is over.
-    pub gone: Vec<(NodeId, u64)>,
-    /// Nodes that are new or began a later life.
-    pub came: Vec<NodeId>,
+    /// Who is gone and who came.
+    pub members: members::Change,
     /// Hard entries for homes that do not know them.
     pub handover: Vec<(NodeId, Record)>,
     /// Versions that this node's directory saw lost.
@@ -41,17 +41,14 @@ pub struct Change {
 /// The directory and all that decides about it.
 #[derive(Debug)]
 pub struct Home {
-    me: NodeId,
-    view: View,
+    members: Membership,
     slots: Option<Slots>,
     directory: Directory,
     unlisted: Unlisted,
     leases: Leases,
     freed: Freed,
-    /// The first view in which this node has seen each of the others in its present life.
-    since: BTreeMap<NodeId, u64>,
-    /// The view of which each node has told all that it holds.
-    told: BTreeMap<NodeId, u64>,
+    notices: Notices,
+    telling: Telling,
     /// Pages that may lack mirrors, in the order in which that was noticed: the one that has lacked one longest is the
     /// first.
     repair: VecDeque<PageId>,
@@ -61,25 +58,34 @@ pub struct Home {
 
 impl Home {
     /// Without a view: no home of anything, and no page has one.
-    pub fn new(me: NodeId, entries: usize) -> Home {
+    pub fn new(members: Membership, entries: usize) -> Home {
         Home {
-            me,
-            view: View::default(),
+            members,
             slots: None,
             directory: Directory::new(entries),
             unlisted: Unlisted::default(),
             leases: Leases::default(),
             freed: Freed::default(),
-            since: BTreeMap::new(),
-            told: BTreeMap::new(),
+            notices: Notices::default(),
+            telling: Telling::default(),
             repair: VecDeque::new(),
             lacking: BTreeSet::new(),
         }
     }
 
-    /// Who is there.
+    /// Who is there, and who this node is among them.
+    pub fn members(&self) -> &Membership {
+        &self.members
+    }
+
+    /// The same, for what is heard of it.
+    pub fn members_mut(&mut self) -> &mut Membership {
+        &mut self.members
+    }
+
+    /// The nodes that are up.
     pub fn view(&self) -> &View {
-        &self.view
+        self.members.view()
     }
 
     /// The entries.
@@ -92,9 +98,34 @@ impl Home {
         &mut self.leases
     }
 
-    /// What was freed.
-    pub fn freed(&mut self) -> &mut Freed {
-        &mut self.freed
+    /// Whether a space was freed.
+    pub fn is_freed(&self, space: SpaceId) -> bool {
+        self.freed.has(space)
+    }
+
+    /// The spaces that were freed lately.
+    pub fn freed(&self) -> &Freed {
+        &self.freed
+    }
+
+    /// What other nodes are to be told at leisure.
+    pub fn notices(&mut self) -> &mut Notices {
+        &mut self.notices
+    }
+
+    /// Notices that were lost since too many waited.
+    pub fn notices_lost(&self) -> u64 {
+        self.notices.lost()
+    }
+
+    /// What the view asks this node to tell.
+    pub fn telling(&self) -> &Telling {
+        &self.telling
+    }
+
+    /// The same, to change it.
+    pub fn telling_mut(&mut self) -> &mut Telling {
+        &mut self.telling
     }
 
     /// The homes of a page's entry; `None` without a view, and of guests' pages.
@@ -104,53 +135,39 @@ impl Home {
 
     /// The homes of a page, this node left out.
     pub fn other_homes(&self, id: PageId) -> impl Iterator<Item = NodeId> + use<> {
-        let me = self.me;
+        let me = self.members.me();
         self.homes(id).into_iter().flat_map(Homes::both).filter(move |node| *node != me)
     }
 
     /// Whether this node is the home that is asked.
     pub fn is_primary(&self, id: PageId) -> bool {
-        self.homes(id).is_some_and(|homes| homes.primary == self.me)
+        self.homes(id).is_some_and(|homes| homes.primary == self.members.me())
     }
 
     /// Whether this node is one of the homes.
     pub fn is_home(&self, id: PageId) -> bool {
-        self.homes(id).is_some_and(|homes| homes.has(self.me))
+        self.homes(id).is_some_and(|homes| homes.has(self.members.me()))
     }
 
     /// Whether all nodes have told what they hold since the view changed. What is not known then is nowhere.
     pub fn is_settled(&self) -> bool {
-        let has_told = |node| self.told.get(&node).is_some_and(|view| *view >= self.view.number);
-        self.view.others(self.me).all(|up| has_told(up.node))
-    }
-
-    /// A node has told all that it holds.
-    pub fn handle_told(&mut self, node: NodeId, view: u64) {
-        let told = self.told.entry(node).or_default();
-        *told = view.max(*told);
-    }
-
-    /// Whether a node that goes by the view of this number may say which copies are worth nothing. Who was given up and
-    /// does not know it yet still believes that it is somebody's home, and what it takes for newer nobody else has.
-    pub fn believes(&self, node: NodeId, view: u64) -> bool {
-        self.since.get(&node).is_some_and(|since| view >= *since)
+        self.members.is_settled()
     }
 
     /// Whether a node that goes by the view of this number speaks of a page of its owner's earlier incarnation.
     pub fn is_outlived(&self, id: PageId, view: u64) -> bool {
-        let since = id.space.owner().and_then(|owner| self.since.get(&owner));
-        since.is_some_and(|since| view < *since)
+        id.space.owner().is_some_and(|owner| self.members.is_outlived(owner, view))
     }
 
     /// Where a request goes. `random` chooses among several holders.
-    pub fn direct(&mut self, get: &Get, random: u64, notices: &mut Notices) -> Way {
+    pub fn direct(&mut self, get: &Get, random: u64) -> Way {
         if self.freed.has(get.id.space) {
             return Way::Back(GetReply::Freed);
         }
         if !self.is_home(get.id) {
-            return Way::Back(GetReply::NotHome(self.view.number));
+            return Way::Back(GetReply::NotHome(self.view().number));
         }
-        get.stale.iter().for_each(|stale| self.handle_stale(get.id, stale, notices));
+        get.stale.iter().for_each(|stale| self.handle_stale(get.id, stale));
         let avoid = [Some(get.requester), get.stale.map(|stale| stale.node)];
         if let Some(writer) = self.leases.writer(get.id).filter(|w| !avoid.contains(&Some(w.node)))
         {
@@ -209,28 +226,28 @@ impl Home {
 
     /// Whether a page that this node knows nothing of is in nobody's memory.
     pub fn knows_all(&self, id: PageId) -> bool {
-        let own = id.space.owner() == Some(self.me);
+        let own = id.space.owner() == Some(self.members.me());
         own || (self.is_primary(id) && self.is_settled() && !self.unlisted.may_have(id))
     }
 
     /// Whether no other node can have a newer version than this one knows of.
     pub fn knows_newest(&mut self, id: PageId) -> bool {
-        let others = self.leases.writer(id).is_some_and(|writer| writer.node != self.me);
+        let others = self.leases.writer(id).is_some_and(|writer| writer.node != self.members.me());
         self.knows_all(id) && !others
     }
 
     /// A holder did not have what it should. A mirror's word is not taken for that: it may be a late one. Where a clean
     /// copy's is, the copy has come again: nobody knows of it from now on, so that it is to go.
-    fn handle_stale(&mut self, id: PageId, stale: &Stale, notices: &mut Notices) {
+    fn handle_stale(&mut self, id: PageId, stale: &Stale) {
         let Stale { node, incarnation, version } = *stale;
         let holder = Holder { node, incarnation, role: Role::Clean };
-        if notices.has_room(1) && self.directory.unregister(id, version, holder) {
-            tell_to_drop(notices, id, version, holder);
+        if self.notices.has_room(1) && self.directory.unregister(id, version, holder) {
+            self.notices.tell_to_drop(id, version, holder);
         }
     }
 
     /// A node says that it, or another one, holds a page. Who has to drop a copy for that is told.
-    pub fn register(&mut self, record: &Record, notices: &mut Notices) -> Verdict {
+    pub fn register(&mut self, record: &Record) -> Verdict {
         if self.freed.has(record.id.space) {
             return Verdict::Freed;
         }
@@ -240,13 +257,13 @@ impl Home {
         if record.lost {
             return self.enter_lost(record);
         }
-        match self.view.incarnation(record.holder.node) {
+        match self.view().incarnation(record.holder.node) {
             Some(life) if life == record.holder.incarnation && record.writer => {
-                self.enter_writer(record, notices)
+                self.enter_writer(record)
             }
             Some(life) if life == record.holder.incarnation => {
-                self.note_written(record, notices);
-                self.enter(record, notices)
+                self.note_written(record);
+                self.enter(record)
             }
             Some(life) if life > record.holder.incarnation => Verdict::Outlived,
             _ => Verdict::NotHome,
@@ -255,25 +272,25 @@ impl Home {
 
     /// A holder that calls its former mirror a clean copy knows that its version is on stable storage, which this
     /// directory may have missed. It would take him for a mirror for ever.
-    fn note_written(&mut self, record: &Record, notices: &mut Notices) {
+    fn note_written(&mut self, record: &Record) {
         if was_mirror(record) {
-            self.handle_written(record.id, record.version, notices);
+            self.handle_written(record.id, record.version);
         }
     }
 
     /// Another directory has granted the lease. Copies that were heard of before that are of before the grant, and
     /// whoever has one is told.
-    fn enter_writer(&mut self, record: &Record, notices: &mut Notices) -> Verdict {
+    fn enter_writer(&mut self, record: &Record) -> Verdict {
         let (id, Holder { node, incarnation, .. }) = (record.id, record.holder);
         self.leases.claim(id, Writer { node, incarnation }, record.version);
         let Some(entry) = self.directory.entry(id) else { return Verdict::Done };
-        if !self.has_room_for_page(notices) {
+        if !self.has_room_for_page() {
             return Verdict::Later;
         }
         let version = entry.version;
         for holder in self.copies_to_drop(id, node) {
             self.directory.unregister(id, version, holder);
-            tell_to_drop(notices, id, version, holder);
+            self.notices.tell_to_drop(id, version, holder);
         }
         self.handle_dispersed(id);
         Verdict::Done
@@ -297,7 +314,7 @@ impl Home {
         if succeeds { Verdict::NotHome } else { Verdict::Full }
     }
 
-    fn enter(&mut self, record: &Record, notices: &mut Notices) -> Verdict {
+    fn enter(&mut self, record: &Record) -> Verdict {
         let Record { id, version, holder, copies, .. } = *record;
         if holder.role == Role::Clean && self.leases.excludes(id, holder.node) {
             // a copy of before the lease was granted, of which is heard only now
@@ -306,7 +323,7 @@ impl Home {
         if version < self.unlisted.version(id) {
             return Verdict::Stale(self.unlisted.version(id));
         }
-        if !self.has_room_for_page(notices) {
+        if !self.has_room_for_page() {
             return self.refuse(record, Refusal::Full);
         }
         let older = self.directory.entry(id).filter(|entry| entry.version < version).cloned();
@@ -319,30 +336,24 @@ impl Home {
             self.directory.expect_mirrors(id, version, copies);
             self.note_missing(id);
         }
+        let Home { members, notices, .. } = self;
         match &older {
             Some(older) => {
-                let others = self.holders_of(older).filter(|old| !old.is_place_of(&holder));
-                others.for_each(|old| tell_to_drop(notices, id, older.version, old));
+                let others = holders_of(members, older).filter(|old| !old.is_place_of(&holder));
+                others.for_each(|old| notices.tell_to_drop(id, older.version, old));
             }
-            None => outcome.dropped.iter().for_each(|old| tell_to_drop(notices, id, version, *old)),
+            None => outcome.dropped.iter().for_each(|old| notices.tell_to_drop(id, version, *old)),
         }
-        if let Some(Entry { id, version, .. }) = outcome.forgotten {
-            let holders = outcome.forgotten.iter().flat_map(|entry| self.holders_of(entry));
-            holders.for_each(|holder| tell_to_drop(notices, id, version, holder));
+        if let Some(entry) = &outcome.forgotten {
+            let holders = holders_of(members, entry);
+            holders.for_each(|holder| notices.tell_to_drop(entry.id, entry.version, holder));
         }
         Verdict::Done
     }
 
     /// Whether all may be told that have one page, and what one more page pushes out.
-    fn has_room_for_page(&self, notices: &Notices) -> bool {
-        notices.has_room(self.view.members.len() + HOLDERS_MAX)
-    }
-
-    /// Who may have a copy: all that are named, and where more had them than can be, everybody.
-    fn holders_of(&self, entry: &Entry) -> impl Iterator<Item = Holder> {
-        let unnamed = |up: &&Up| entry.holders.iter().all(|known| known.node != up.node);
-        let rest = self.view.members.iter().filter(|_| entry.crowded).filter(unnamed);
-        entry.holders.iter().copied().chain(rest.map(clean_holder))
+    fn has_room_for_page(&self) -> bool {
+        self.notices.has_room(self.view().members.len() + HOLDERS_MAX)
     }
 
     /// While others still tell what they hold, a lack of mirrors may be one or not.
@@ -359,8 +370,8 @@ impl Home {
     }
 
     /// A holder has given a page up.
-    pub fn unregister(&mut self, record: &Record, notices: &mut Notices) -> Verdict {
-        self.note_written(record, notices);
+    pub fn unregister(&mut self, record: &Record) -> Verdict {
+        self.note_written(record);
         self.unlisted.handle_gone(record);
         self.directory.unregister(record.id, record.version, record.holder);
         if record.holder.role == Role::Log {
@@ -370,12 +381,12 @@ impl Home {
     }
 
     /// A version is on stable storage. Nobody needs an older one any more, and who has it is told why.
-    pub fn handle_written(&mut self, id: PageId, version: Version, notices: &mut Notices) {
+    pub fn handle_written(&mut self, id: PageId, version: Version) {
         self.directory.handle_written(id, version);
         self.unlisted.remove(id, version);
         let Some(older) = self.directory.handle_outdated(id, version) else { return };
-        for holder in self.holders_of(&older) {
-            notices.push(holder.node, op::WRITTEN, record_of(id, version, holder));
+        for holder in holders_of(&self.members, &older) {
+            self.notices.push(holder.node, op::WRITTEN, record_of(id, version, holder));
         }
     }
 
@@ -387,12 +398,14 @@ impl Home {
     }
 
     /// Nothing of a space exists any more.
-    pub fn free_space(&mut self, space: SpaceId) {
+    pub fn free_space(&mut self, now: Time, space: SpaceId) -> Result<(), TooMany> {
+        self.freed.insert(now, space)?;
         self.unlisted.retain(|id| id.space != space);
         self.directory.retain(|entry| entry.id.space != space, |_| ());
         self.leases.free_space(space);
         self.repair.retain(|id| id.space != space);
         self.lacking.retain(|id| id.space != space);
+        Ok(())
     }
 
     /// The private spaces of a node that is gone for good.
@@ -435,52 +448,38 @@ impl Home {
 
     /// Another view. `None` when it is not newer. Holders that are gone are forgotten, and so are entries that are at
     /// home elsewhere now; what is hard of these is to be handed over.
-    pub fn set_view(&mut self, view: View) -> Option<Change> {
-        if view.number <= self.view.number {
-            return None;
-        }
-        let members: Vec<Member> =
-            view.members.iter().map(|up| Member { node: up.node, weight: up.weight }).collect();
-        let before = std::mem::replace(&mut self.view, view);
-        let slots_before = std::mem::replace(&mut self.slots, Slots::new(&members));
-        let mut change =
-            Change { gone: self.gone(&before), came: self.came(&before), ..Change::default() };
-        change.lost = self.drop_gone(&change.gone);
-        self.since.retain(|node, _| change.gone.iter().all(|(gone, _)| gone != node));
-        self.since.extend(change.came.iter().map(|node| (*node, self.view.number)));
-        // what is known of the private spaces of who comes is of an earlier life of his
-        change.came.iter().for_each(|node| self.free_owner(*node));
-        change.handover = self.handover(&before, slots_before.as_ref());
-        let (slots, me) = (&self.slots, self.me);
+    pub fn handle_view(&mut self, now: Time, view: View) -> Option<Change> {
+        let members = self.members.handle_view(now, view)?;
+        let up = self.view().members.iter();
+        let weights: Vec<Member> =
+            up.map(|up| Member { node: up.node, weight: up.weight }).collect();
+        let slots_before = std::mem::replace(&mut self.slots, Slots::new(&weights));
+        let lost = self.drop_gone(&members.gone);
+        // what is known of the private spaces of a node that comes is of an earlier incarnation
+        members.came.iter().for_each(|node| self.free_owner(*node));
+        let handover = self.handover(&members.before, slots_before.as_ref());
+        let (slots, me) = (&self.slots, self.members.me());
         let homes = |id| slots.as_ref().map(|slots| slots.homes(id));
         let is_home = |homes: Homes| homes.has(me);
         self.directory.retain(|entry| homes(entry.id).is_some_and(is_home), |_| ());
         self.unlisted.begin_view();
         self.unlisted.retain(|id| homes(id).is_some_and(is_home));
-        self.leases.begin_view(self.view.number);
+        self.leases.begin_view(self.view().number);
         self.collect_repairs();
-        Some(change)
+        Some(Change { members, handover, lost })
     }
 
-    /// This node's life is over: it is nobody's home, and what `others` had of its private spaces is gone. Answers with
-    /// the number of pages that are lost by that.
-    pub fn begin_again(&mut self, others: &[(NodeId, u64)]) -> u64 {
-        let me = self.me;
+    /// This node's incarnation is over: it is nobody's home, and what `others` had of its private spaces is gone.
+    /// Answers with the number of pages that are lost by that.
+    pub fn handle_end(&mut self, others: &[(NodeId, u64)]) -> u64 {
+        let me = self.members.me();
         self.directory.retain(|entry| entry.id.space.owner() == Some(me), |_| ());
         self.unlisted.retain(|_| false);
         self.leases.begin_view(0);
-        self.told.clear();
+        self.notices.clear();
+        self.telling.forget();
+        self.members.handle_end();
         self.drop_gone(others)
-    }
-
-    fn gone(&self, before: &View) -> Vec<(NodeId, u64)> {
-        let ended = before.members.iter().filter(|up| !self.view.has(up.node, up.incarnation));
-        ended.map(|up| (up.node, up.incarnation)).collect()
-    }
-
-    fn came(&self, before: &View) -> Vec<NodeId> {
-        let new = self.view.others(self.me).filter(|up| !before.has(up.node, up.incarnation));
-        new.map(|up| up.node).collect()
     }
 
     fn drop_gone(&mut self, gone: &[(NodeId, u64)]) -> u64 {
@@ -498,7 +497,7 @@ impl Home {
             let knew = |node| {
                 let was = slots.map(|slots| slots.homes(entry.id));
                 let home = was.is_some_and(|was| was.has(node));
-                home && self.view.incarnation(node) == before.incarnation(node)
+                home && self.view().incarnation(node) == before.incarnation(node)
             };
             for home in self.other_homes(entry.id).filter(|home| !knew(*home)) {
                 records.extend(records_of(entry).map(|record| (home, record)));
@@ -521,12 +520,12 @@ impl Home {
             return Vec::new();
         }
         let goes = |holder: &Holder| holder.node != writer && holder.role == Role::Clean;
-        self.holders_of(entry).filter(goes).collect()
+        holders_of(&self.members, entry).filter(goes).collect()
     }
 
     /// Whether a notice that did not arrive is to be told again.
     pub fn still_owes(&self, to: NodeId, what: u16, record: &Record) -> bool {
-        let there = self.view.incarnation(to).is_some() && !self.freed.has(record.id.space);
+        let there = self.view().incarnation(to).is_some() && !self.freed.has(record.id.space);
         there && (what == op::WRITTEN || self.is_worthless(record))
     }
 
@@ -556,8 +555,12 @@ impl Holder {
     }
 }
 
-fn clean_holder(up: &Up) -> Holder {
-    Holder { node: up.node, incarnation: up.incarnation, role: Role::Clean }
+/// The nodes that may have a copy: all that are named, and where more had them than can be, every one that is up.
+fn holders_of(members: &Membership, entry: &Entry) -> impl Iterator<Item = Holder> {
+    let unnamed = |up: &&Up| entry.holders.iter().all(|known| known.node != up.node);
+    let rest = members.view().members.iter().filter(|_| entry.crowded).filter(unnamed);
+    let clean = |up: &Up| Holder { node: up.node, incarnation: up.incarnation, role: Role::Clean };
+    entry.holders.iter().copied().chain(rest.map(clean))
 }
 
 /// The records that make an entry what it is.
@@ -585,13 +588,13 @@ fn record_of(id: PageId, version: Version, holder: Holder) -> Record {
     Record { id, version, holder, copies: 0, lost: false, writer: false }
 }
 
-fn tell_to_drop(notices: &mut Notices, id: PageId, version: Version, holder: Holder) {
-    notices.push(holder.node, op::DROP, record_of(id, version, holder));
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn home() -> Home {
+        Home::new(Membership::new(NodeId(1), 1), 64)
+    }
 
     fn view(number: u64, nodes: &[u16]) -> View {
         let up = |node: &u16| Up { node: NodeId(*node), incarnation: 1, weight: 100, machine: 0 };
@@ -601,23 +604,20 @@ mod tests {
     /// A version whose only mirror is gone may have a successor, of which a node has not told yet.
     #[test]
     fn a_version_is_lost_when_all_have_told_and_not_before() {
-        let mut home = Home::new(NodeId(1), 64);
-        home.set_view(view(1, &[1, 2, 3])).unwrap();
+        let mut home = home();
+        home.handle_view(Time(0), view(1, &[1, 2, 3])).unwrap();
         let pages = (0..).map(|index| PageId { space: SpaceId::shared(7), index });
         let id = { pages }.find(|id| home.is_primary(*id)).unwrap();
         let holder = Holder { node: NodeId(2), incarnation: 1, role: Role::Mirror };
         let version = Version(5);
         let record = Record { id, version, holder, copies: 1, lost: false, writer: false };
-        assert_eq!(home.register(&record, &mut Notices::default()), Verdict::Done);
-        assert_eq!(home.set_view(view(2, &[1, 3])).unwrap().lost, 1);
+        assert_eq!(home.register(&record), Verdict::Done);
+        assert_eq!(home.handle_view(Time(0), view(2, &[1, 3])).unwrap().lost, 1);
         let get = Get::new(id, Version(0), 4096, NodeId(3));
         let unknown = GetReply::Unknown { settled: false };
-        assert_eq!(home.direct(&get, 0, &mut Notices::default()), Way::Back(unknown));
-        home.handle_told(NodeId(3), 2);
-        assert_eq!(
-            home.direct(&get, 0, &mut Notices::default()),
-            Way::Back(GetReply::Lost(version))
-        );
+        assert_eq!(home.direct(&get, 0), Way::Back(unknown));
+        home.members.handle_report(NodeId(3), 2);
+        assert_eq!(home.direct(&get, 0), Way::Back(GetReply::Lost(version)));
     }
 
     fn mirror(id: PageId, node: u16) -> Record {
@@ -634,21 +634,21 @@ mod tests {
 
     #[test]
     fn the_page_that_has_lacked_a_mirror_longest_has_it_made_first() {
-        let mut home = Home::new(NodeId(1), 64);
-        home.set_view(view(1, &[1, 2, 3, 4, 5])).unwrap();
-        (2..=5).for_each(|node| home.handle_told(NodeId(node), 1));
+        let mut home = home();
+        home.handle_view(Time(0), view(1, &[1, 2, 3, 4, 5])).unwrap();
+        (2..=5).for_each(|node| home.members.handle_report(NodeId(node), 1));
         let ids: Vec<PageId> = pages(&home).take(6).collect();
         for (at, id) in ids.iter().enumerate() {
             let (one, other) = if at % 2 == 0 { (2, 3) } else { (4, 5) };
             for node in [one, other] {
-                home.register(&mirror(*id, node), &mut Notices::default());
+                home.register(&mirror(*id, node));
             }
         }
         for (number, left) in [(2, &[1, 2, 3, 5][..]), (3, &[1, 3, 5][..])] {
-            home.set_view(view(number, left)).unwrap();
+            home.handle_view(Time(0), view(number, left)).unwrap();
         }
         assert!(home.poll_repair().is_none(), "others still tell what they have");
-        [3, 5].into_iter().for_each(|node| home.handle_told(NodeId(node), 3));
+        [3, 5].into_iter().for_each(|node| home.members.handle_report(NodeId(node), 3));
         assert_eq!(home.deficit(), 6);
         let order: Vec<PageId> = std::iter::from_fn(|| home.poll_repair()).map(|e| e.id).collect();
         assert_eq!(order, [ids[1], ids[3], ids[5], ids[0], ids[2], ids[4]]);
@@ -657,29 +657,28 @@ mod tests {
     /// A holder of an earlier copy would never hear of it.
     #[test]
     fn a_writer_is_heard_again_when_those_who_have_copies_can_be_told() {
-        let (mut home, mut notices) = (Home::new(NodeId(1), 64), Notices::default());
-        home.set_view(view(1, &[1, 2, 3])).unwrap();
+        let mut home = home();
+        home.handle_view(Time(0), view(1, &[1, 2, 3])).unwrap();
         let id = pages(&home).next().unwrap();
         let clean = Holder { node: NodeId(2), incarnation: 1, role: Role::Clean };
         let copy = record_of(id, Version(5), clean);
-        assert_eq!(home.register(&copy, &mut notices), Verdict::Done);
-        while notices.push(NodeId(3), op::DROP, copy) {}
+        assert_eq!(home.register(&copy), Verdict::Done);
+        while home.notices.push(NodeId(3), op::DROP, copy) {}
         let writer = record_of(id, Version(6), Holder { node: NodeId(3), ..clean });
         let writer = Record { writer: true, ..writer };
-        assert_eq!(home.register(&writer, &mut notices), Verdict::Later);
+        assert_eq!(home.register(&writer), Verdict::Later);
         assert!(home.leases().excludes(id, NodeId(2)) && home.directory().entry(id).is_some());
-        notices.clear();
-        assert_eq!(home.register(&writer, &mut notices), Verdict::Done);
-        assert_eq!(notices.pop(&mut Vec::new()), Some((NodeId(2), op::DROP)));
+        home.notices.clear();
+        assert_eq!(home.register(&writer), Verdict::Done);
+        assert_eq!(home.notices.pop(&mut Vec::new()), Some((NodeId(2), op::DROP)));
     }
 
     /// That the version is on stable storage was said while this directory could not be reached.
     #[test]
     fn who_says_that_his_mirror_is_a_clean_copy_is_believed() {
         for gives_up in [true, false] {
-            let mut home = Home::new(NodeId(1), 64);
-            home.set_view(view(1, &[1, 2, 3])).unwrap();
-            let notices = &mut Notices::default();
+            let mut home = home();
+            home.handle_view(Time(0), view(1, &[1, 2, 3])).unwrap();
             let id = PageId { space: SpaceId::shared(7), index: 0 };
             let mirror = Holder { node: NodeId(2), incarnation: 1, role: Role::Mirror };
             let clean = Holder { role: Role::Clean, ..mirror };
@@ -691,12 +690,12 @@ mod tests {
                 lost: false,
                 writer: false,
             };
-            home.register(&record(mirror, 2), notices);
-            home.unregister(&record(clean, 0), notices);
+            home.register(&record(mirror, 2));
+            home.unregister(&record(clean, 0));
             assert!(home.directory().entry(id).is_some(), "a copy that was there before it");
             match gives_up {
-                true => home.unregister(&record(clean, 2), notices),
-                false => home.register(&record(clean, 2), notices),
+                true => home.unregister(&record(clean, 2)),
+                false => home.register(&record(clean, 2)),
             };
             let entry = home.directory().entry(id);
             let left: Vec<Holder> = entry.into_iter().flat_map(|e| e.holders.clone()).collect();

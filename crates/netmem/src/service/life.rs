@@ -10,12 +10,12 @@ use super::Service;
 use super::events::Event;
 use super::home::Way;
 use super::put::Weak;
-use super::view::View;
 use super::writing::Right;
 use crate::limits::FAILED_MAX;
 use crate::memory::{Durability, FrameNo, Page, Role};
 use crate::page::{PageId, SpaceId, Version};
 use crate::protocol::{Get, GetReply};
+use members::View;
 use node::Bug;
 use std::collections::BTreeSet;
 use wire::{NodeId, Time};
@@ -70,34 +70,34 @@ impl Service {
         if view.number <= before.number {
             return;
         }
-        let (life, next) = (self.life(), view.incarnation(self.me()));
-        if next != Some(life) {
-            if before.has(self.me(), life) && !self.cx().has_bug(Bug::FormerLifeKept) {
-                self.begin_again(&before, &view);
-            }
-            self.0.life.set(next.unwrap_or(0));
+        let ends = self.0.home.borrow().members().is_ended_by(&view);
+        if ends && !self.cx().has_bug(Bug::FormerLifeKept) {
+            self.begin_again(&before, &view);
         }
+        self.0.home.borrow_mut().members_mut().adopt(&view);
         self.set_view(view);
     }
 
     /// Until when nobody takes this node, in this life, for dead. Without a word it is so for ever.
     pub fn set_lease(&self, life: u64, until: Time) {
-        if life == self.life() {
-            self.0.valid_until.set(until);
-        }
+        self.0.home.borrow_mut().members_mut().handle_lease(life, until);
     }
 
     /// The life that this node is in: its incarnation, unless the registry [says](Service::follow) otherwise.
     pub fn life(&self) -> u64 {
-        self.0.life.get()
+        self.0.home.borrow().members().incarnation()
     }
 
     /// Whether what is here of a page may be older than what another node has written meanwhile, because this node was
     /// given up or may have been.
     pub(super) fn doubts(&self, id: PageId) -> bool {
         let remains = self.0.remains.borrow();
-        let over = self.0.valid_until.get() <= self.cx().now();
-        id.space.owner().is_none() && (over || remains.busy.contains(&id))
+        id.space.owner().is_none() && (self.is_doubtful() || remains.busy.contains(&id))
+    }
+
+    /// Whether others may take this node for dead.
+    pub(super) fn is_doubtful(&self) -> bool {
+        self.0.home.borrow().members().is_doubtful(self.cx().now())
     }
 
     /// The shared pages that this node would write to at this time of its clock, without asking anybody. For those who
@@ -108,7 +108,8 @@ impl Service {
             matches!(writing.right(*id), Right::Writes(_)) && !remains.busy.contains(id)
         };
         let pages = writing.iter().map(|(id, _)| id).filter(writes);
-        if now < self.0.valid_until.get() { pages.collect() } else { Vec::new() }
+        let doubtful = self.0.home.borrow().members().is_doubtful(now);
+        if doubtful { Vec::new() } else { pages.collect() }
     }
 
     /// Whether what was asked for in a view of this number may be kept: who has written the page since, and went down,
@@ -119,16 +120,15 @@ impl Service {
 
     /// Whether this node would be told that its copy of a page is outdated: in no view nobody knows of it.
     pub(super) fn hears(&self, id: PageId) -> bool {
-        id.space.owner().is_some() || self.is_in(self.0.home.borrow().view())
+        id.space.owner().is_some() || self.0.home.borrow().members().is_member()
     }
 
     /// Where a request goes, by this node's directory. What it does not know is nowhere only while nobody takes this
     /// node for dead: else another directory may know better by now.
     pub(super) fn direct(&self, get: &Get) -> Way {
-        let way = self.at_home(|home, notices| home.direct(get, self.cx().random(), notices));
-        let over = self.0.valid_until.get() <= self.cx().now();
+        let way = self.at_home(|home| home.direct(get, self.cx().random()));
         match way {
-            Way::Back(GetReply::Unknown { .. } | GetReply::Lost(_)) if over => {
+            Way::Back(GetReply::Unknown { .. } | GetReply::Lost(_)) if self.is_doubtful() => {
                 Way::Back(GetReply::Unknown { settled: false })
             }
             way => way,
@@ -151,14 +151,11 @@ impl Service {
     fn begin_again(&self, before: &View, next: &View) {
         let others: Vec<(NodeId, u64)> =
             before.others(self.me()).map(|up| (up.node, up.incarnation)).collect();
-        let lost = self.0.home.borrow_mut().begin_again(&others);
+        let lost = self.0.home.borrow_mut().handle_end(&others);
         self.0.peers.borrow_mut().forget_holders();
         self.0.leaving.borrow_mut().forget(|_| true);
-        self.0.notices.borrow_mut().clear();
         self.note_change(|_| true);
         self.0.writing.borrow_mut().retain(|_| false);
-        self.0.telling.borrow_mut().forget();
-        self.0.joined.set(None);
         // in this order: what is in mirrors is durable
         self.forget_pages(next);
         self.unlog_all();

@@ -106,7 +106,7 @@ impl Service {
             let life = self.life();
             log.append(stamp, data.clone()).await.map_err(|_| No::Room)?;
             self.0.replicas.borrow_mut().logged.handle_appended(stamp);
-            let freed = self.0.home.borrow_mut().freed().has(stamp.id.space);
+            let freed = self.0.home.borrow().is_freed(stamp.id.space);
             if freed || life != self.life() {
                 self.unlog(stamp.id, stamp.version);
                 return Err(No::Outside);

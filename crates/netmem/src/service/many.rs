@@ -40,7 +40,7 @@ impl Service {
     /// everybody has told what he has.
     fn holding(&self, id: PageId, pick: usize) -> Holding {
         let mut home = self.0.home.borrow_mut();
-        if home.leases().writer(id).is_some() || home.freed().has(id.space) {
+        if home.leases().writer(id).is_some() || home.is_freed(id.space) {
             return Holding::Unknown;
         }
         match home.directory().entry(id) {

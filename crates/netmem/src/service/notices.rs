@@ -3,7 +3,9 @@
 //! A holder cannot detect that its copy is stale, or its mirror none any more. So what says that is owed: it has
 //! room of its own, which it takes until it has arrived, and nothing is begun for which that room may be too little.
 
+use crate::directory::Holder;
 use crate::limits::{NOTICES_MAX, OWED_MAX};
+use crate::page::{PageId, Version};
 use crate::protocol::{RECORDS_MAX, Record, op};
 use std::collections::VecDeque;
 use wire::NodeId;
@@ -45,6 +47,12 @@ impl Notices {
         }
         self.lost += u64::from(!room);
         room
+    }
+
+    /// A holder is to drop its copy.
+    pub fn tell_to_drop(&mut self, id: PageId, version: Version, holder: Holder) {
+        let record = Record { id, version, holder, copies: 0, lost: false, writer: false };
+        self.push(holder.node, op::DROP, record);
     }
 
     /// Whether so many more may be owed.
@@ -95,8 +103,8 @@ impl Notices {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::directory::{Holder, Role};
-    use crate::page::{PageId, SpaceId, Version};
+    use crate::directory::Role;
+    use crate::page::SpaceId;
 
     fn record(index: u64) -> Record {
         let holder = Holder { node: NodeId(1), incarnation: 1, role: Role::Clean };

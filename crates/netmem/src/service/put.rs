@@ -4,9 +4,7 @@ use super::Service;
 use super::events::Event;
 use super::home::Home;
 use super::leave::SWAP_BYTES;
-use super::notices::Notices;
 use super::store::{Stored, blocks};
-use super::view::Up;
 use crate::directory::Role as HolderRole;
 use crate::guest::offer;
 use crate::limits::{ATTEMPT, MIRROR_TRIES};
@@ -15,6 +13,7 @@ use crate::page::{PageId, PageStamp, Version, Wanted};
 use crate::protocol::{Batch, Message, MirrorAgain, No, Put, PutReply, Record, Verdict, op};
 use arrayvec::ArrayVec;
 use endpoint::Frame;
+use members::Up;
 use node::{Answer, Bug, Request, all};
 use std::cell::RefCell;
 use wire::{Decoder, NodeId};
@@ -131,8 +130,8 @@ impl Service {
 
     /// Whether this node takes pages from that one, in the life that the view says.
     fn admits(&self, source: NodeId, put: &Put) -> Result<(), No> {
-        let mut home = self.0.home.borrow_mut();
-        if home.freed().has(put.stamp.id.space) {
+        let home = self.0.home.borrow();
+        if home.is_freed(put.stamp.id.space) {
             return Err(No::Freed);
         }
         if self.is_handed_on(put.stamp.id) {
@@ -143,7 +142,7 @@ impl Service {
         if !guest && !private && put.view != home.view().number {
             return Err(No::Outside);
         }
-        let member = home.view().has(self.me(), self.life());
+        let member = home.members().is_member();
         let known = guest || home.view().has(source, put.life);
         if member && known { Ok(()) } else { Err(No::Outside) }
     }
@@ -179,18 +178,18 @@ impl Service {
     }
 
     pub(super) fn register_here(&self, record: &Record) -> Verdict {
-        self.at_home(|home, notices| home.register(record, notices))
+        self.at_home(|home| home.register(record))
     }
 
     pub(super) fn unregister_here(&self, record: &Record) -> Verdict {
-        self.at_home(|home, notices| home.unregister(record, notices))
+        self.at_home(|home| home.unregister(record))
     }
 
     /// Changes this node's directory; who is to be told of it is.
-    pub(super) fn at_home<T>(&self, change: impl FnOnce(&mut Home, &mut Notices) -> T) -> T {
-        let mut notices = self.0.notices.borrow_mut();
-        let said = change(&mut self.0.home.borrow_mut(), &mut notices);
-        if notices.len() > 0 {
+    pub(super) fn at_home<T>(&self, change: impl FnOnce(&mut Home) -> T) -> T {
+        let mut home = self.0.home.borrow_mut();
+        let said = change(&mut home);
+        if home.notices().len() > 0 {
             self.raise(Event::NoticeWaits);
         }
         said

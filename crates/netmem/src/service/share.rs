@@ -214,9 +214,8 @@ impl Service {
 
     /// The entry; an error where the directory is not sure of it.
     fn entry_for(&self, ask: &MirrorAgain) -> Result<Entry, No> {
-        let over = self.0.valid_until.get() <= self.cx().now();
         let home = self.0.home.borrow();
-        if over || !home.is_primary(ask.id) || !home.is_settled() {
+        if self.is_doubtful() || !home.is_primary(ask.id) || !home.is_settled() {
             return Err(No::Unregistered);
         }
         let entry = home.directory().entry(ask.id).ok_or(No::NotHere)?;

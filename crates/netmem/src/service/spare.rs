@@ -18,7 +18,7 @@ impl Service {
     /// service, and none has to leave them for it. Of a space without stable storage.
     pub async fn take_out(&self, wanted: Wanted) -> Result<Got, GetError> {
         let (start, began) = (self.cx().now(), self.begin_get());
-        if self.0.home.borrow_mut().freed().has(wanted.id.space) {
+        if self.0.home.borrow().is_freed(wanted.id.space) {
             return Err(GetError::Freed);
         }
         if let Some((got, _)) = self.find_here(wanted, false) {

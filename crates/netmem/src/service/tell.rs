@@ -1,8 +1,8 @@
 //! Another view: what others must know of this node's pages is told anew, and what is late is told at leisure.
 
 use super::events::Event;
+use super::home::Change;
 use super::notices::is_owed;
-use super::view::View;
 use super::{Load, Service};
 use crate::directory::Role as HolderRole;
 use crate::limits::*;
@@ -10,13 +10,14 @@ use crate::memory::{FrameNo, Role};
 use crate::page::{PageId, SpaceId, Version};
 use crate::protocol::{Batch, Message, RECORDS_MAX, Record, Verdict, op};
 use crate::slots::Homes;
+use members::View;
 use node::{Reply, all};
 use std::collections::BTreeMap;
 use wire::{Decoder, NodeId};
 
 /// What the present view asks this node to tell.
 #[derive(Debug, Default)]
-pub(super) struct Telling {
+pub struct Telling {
     /// By receiver.
     records: Vec<(NodeId, Record)>,
     /// Who must hear which spaces were freed.
@@ -26,6 +27,16 @@ pub(super) struct Telling {
 }
 
 impl Telling {
+    /// Takes what the view before asked to tell, and says whether all of it was told.
+    fn take(&mut self) -> (Vec<(NodeId, Record)>, bool) {
+        (std::mem::take(&mut self.records), self.done)
+    }
+
+    /// Another view asks to tell this.
+    fn begin(&mut self, records: Vec<(NodeId, Record)>, newcomers: Vec<NodeId>) {
+        *self = Telling { records, newcomers, done: false };
+    }
+
     /// All of it has been told, and is not told again.
     fn finish(&mut self) {
         self.records.clear();
@@ -44,43 +55,40 @@ impl Service {
     pub fn set_view(&self, view: View) {
         let now = self.cx().now();
         let number = view.number;
-        let before = self.0.home.borrow().view().number;
         let known: Vec<(FrameNo, Option<Homes>)> = self.known_homes();
         let known_logs = self.known_logs();
-        let old = self.view();
-        let Some(change) = self.0.home.borrow_mut().set_view(view) else { return };
-        self.lose_mirrors(&change.gone);
-        self.forget_nodes(&change.gone);
+        let Some(change) = self.0.home.borrow_mut().handle_view(now, view) else { return };
+        let Change { members, handover, lost } = change;
+        let old = &members.before;
+        self.lose_mirrors(&members.gone);
+        self.0.peers.borrow_mut().forget_nodes(&members.gone);
         self.forget_journeys();
-        // who comes begins anew: what is here of an earlier life's private spaces is nobody's
-        change.came.iter().for_each(|node| self.free_owner(*node));
-        let mut telling = self.0.telling.borrow_mut();
+        // a node that comes begins anew: what is here of its private spaces is of an earlier incarnation
+        members.came.iter().for_each(|node| self.free_owner(*node));
+        let (untold, told) = self.0.home.borrow_mut().telling_mut().take();
         // who missed a view may have been taken for dead, and what the last one asked to tell may not have been told
-        let all_again = number != before + 1 || !self.is_in(&old) || !telling.done;
-        let untold = std::mem::replace(&mut telling.records, change.handover);
-        telling.records.extend(self.losses_of(untold));
-        telling.newcomers = change.came;
-        telling.done = false;
-        self.collect(&known, &old, all_again, &mut telling.records);
+        let was_in = self.0.home.borrow().members().is_in(old);
+        let all_again = number != old.number + 1 || !was_in || !told;
+        let mut records = handover;
+        records.extend(self.losses_of(untold));
+        self.collect(&known, old, all_again, &mut records);
         let view = self.view();
         let knew = |node, before: Option<Homes>| {
             let same = old.incarnation(node) == view.incarnation(node);
             !all_again && same && before.is_some_and(|homes| homes.has(node))
         };
-        self.collect_logs(&known_logs, knew, &mut telling.records);
-        self.claim_leases(&mut telling.records);
-        drop(telling);
-        self.count(|counters| counters.lost_pages += change.lost);
-        if self.is_in(&self.view()) && self.0.joined.get().is_none() {
-            self.0.joined.set(Some((now, number)));
-        }
+        self.collect_logs(&known_logs, knew, &mut records);
+        self.claim_leases(&mut records);
+        self.0.home.borrow_mut().telling_mut().begin(records, members.came);
+        self.count(|counters| counters.lost_pages += lost);
         self.raise(Event::ViewChanged);
         self.raise(Event::RepairDue);
     }
 
     /// Whether all that the present view asks this node to tell has been told, and all others have told it theirs.
     pub fn is_settled(&self) -> bool {
-        self.0.telling.borrow().done && self.0.home.borrow().is_settled()
+        let home = self.0.home.borrow();
+        home.telling().done && home.is_settled()
     }
 
     /// What was to be handed over to earlier homes and nobody else knows: that versions are lost.
@@ -90,10 +98,6 @@ impl Service {
         let lost: BTreeMap<PageId, Record> = lost.map(|(_, record)| (record.id, record)).collect();
         let told = lost.into_values();
         told.flat_map(|record| home.other_homes(record.id).map(move |to| (to, record))).collect()
-    }
-
-    pub(super) fn is_in(&self, view: &View) -> bool {
-        view.has(self.me(), self.life())
     }
 
     /// Copies of shared pages that are on their way here or elsewhere were to be had in the view before.
@@ -109,20 +113,8 @@ impl Service {
         pages.map(|(frame, _, page)| (frame, home.homes(page.id))).collect()
     }
 
-    /// Guesses and latencies that nodes took with them, and pages of owners that began a new life.
-    fn forget_nodes(&self, gone: &[(NodeId, u64)]) {
-        self.0.peers.borrow_mut().forget_nodes(gone);
-        let is_up = |node| self.0.home.borrow().view().incarnation(node).is_some();
-        for (node, _) in gone {
-            if !is_up(*node) {
-                self.0.orphans.borrow_mut().insert(*node, self.cx().now());
-            }
-        }
-    }
-
-    /// Forgets the private spaces of a life that is over.
+    /// Forgets the private spaces of an incarnation that is over.
     pub(super) fn free_owner(&self, owner: NodeId) {
-        self.0.orphans.borrow_mut().remove(&owner);
         if owner != self.me() {
             let unfinished = self.0.store.borrow_mut().free_owner(owner);
             self.0.unfinished.borrow_mut().extend(unfinished);
@@ -268,13 +260,17 @@ impl Service {
         loop {
             let changed = self.0.events.wait(Event::ViewChanged);
             let view = self.view();
-            if view.number > 0 && self.is_in(&view) && !self.0.telling.borrow().done {
+            let due = {
+                let home = self.0.home.borrow();
+                home.members().is_member() && !home.telling().done
+            };
+            if due {
                 let told = all(view.others(self.me()).map(|up| self.tell(up.node, &view))).await;
                 if self.0.home.borrow().view().number != view.number {
                     continue;
                 }
                 if told.into_iter().all(|told| told) {
-                    self.0.telling.borrow_mut().finish();
+                    self.0.home.borrow_mut().telling_mut().finish();
                     self.raise(Event::RepairDue);
                 } else {
                     self.cx().sleep(PAUSE_MAX).await;
@@ -288,7 +284,8 @@ impl Service {
     /// Tells one node all that concerns it, and that this was all.
     async fn tell(&self, to: NodeId, view: &View) -> bool {
         let (records, newcomer) = {
-            let telling = self.0.telling.borrow();
+            let home = self.0.home.borrow();
+            let telling = home.telling();
             let mine = telling.records.iter().filter(|(node, _)| *node == to);
             let records: Vec<Record> = mine.map(|(_, record)| *record).collect();
             (records, telling.newcomers.contains(&to))
@@ -309,7 +306,7 @@ impl Service {
     }
 
     async fn tell_all_freed(&self, to: NodeId) -> bool {
-        let spaces: Vec<SpaceId> = self.0.home.borrow_mut().freed().iter().collect();
+        let spaces: Vec<SpaceId> = self.0.home.borrow().freed().iter().collect();
         spaces.is_empty() || self.tell_freed(to, &spaces).await
     }
 
@@ -406,7 +403,7 @@ impl Service {
         let mut records = Vec::new();
         loop {
             let noticed = self.0.events.wait(Event::NoticeWaits);
-            let next = self.0.notices.borrow_mut().pop(&mut records);
+            let next = self.0.home.borrow_mut().notices().pop(&mut records);
             let Some((to, what)) = next else {
                 noticed.await;
                 continue;
@@ -462,10 +459,10 @@ impl Service {
 
     /// What was owed has been told, or has `failed` and is told again while it is true.
     fn note_told(&self, to: NodeId, what: u16, records: &[Record], failed: bool) {
-        self.at_home(|home, notices| {
+        self.at_home(|home| {
             let left = records.iter().filter(|record| failed && home.still_owes(to, what, record));
             let left: Vec<Record> = left.copied().collect();
-            notices.handle_told(to, what, records.len(), &left);
+            home.notices().handle_told(to, what, records.len(), &left);
         });
     }
 }

@@ -39,12 +39,8 @@ impl Service {
         let now = self.cx().now();
         let silent = self.0.guests.borrow_mut().take_silent(now);
         self.0.unfinished.borrow_mut().extend(silent.into_iter().filter(left));
-        let orphans = self.0.orphans.borrow().clone();
-        for (node, since) in orphans {
-            if now.since(since) >= ORPHAN_SPAN {
-                self.free_owner(node);
-            }
-        }
+        let overdue = self.0.home.borrow_mut().members_mut().poll_overdue(now, ORPHAN_SPAN);
+        overdue.into_iter().for_each(|node| self.free_owner(node));
     }
 
     /// Asks everybody how old their frames are, and tells them the next epoch.
@@ -65,7 +61,7 @@ impl Service {
     pub fn digest(&self) -> Digest {
         let now = self.cx().now();
         let store = self.0.store.borrow();
-        let joined = self.0.joined.get();
+        let joined = self.0.home.borrow().members().joined();
         Digest {
             node: self.me(),
             member_for: joined.map_or_else(Default::default, |(joined, _)| now.since(joined)),

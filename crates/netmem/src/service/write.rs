@@ -118,7 +118,7 @@ impl Service {
         data: &Frame,
     ) -> Result<Option<()>, PutError> {
         let (now, PageStamp { id, version, checksum, .. }) = (self.cx().now(), stamp);
-        if self.0.home.borrow_mut().freed().has(id.space) {
+        if self.0.home.borrow().is_freed(id.space) {
             return Err(PutError::Freed);
         }
         self.0.leaving.borrow_mut().forget(|other| other == id);
@@ -217,11 +217,11 @@ impl Service {
     /// In this node's own tables. Answers with the mirrors that these know of.
     pub(super) fn mark_written(&self, id: PageId, version: Version) -> Vec<Holder> {
         self.mark_here(id, version);
-        let keepers = self.at_home(|home, notices| {
+        let keepers = self.at_home(|home| {
             let entry = home.directory().entry(id).filter(|entry| entry.version == version);
             let keepers = entry.into_iter().flat_map(Entry::keepers).copied();
             let keepers = keepers.filter(|holder| holder.node != self.me()).collect();
-            home.handle_written(id, version, notices);
+            home.handle_written(id, version);
             keepers
         });
         self.unlog(id, version);
@@ -264,10 +264,7 @@ impl Service {
 
     /// In this node's own tables.
     pub(super) fn free_here(&self, space: SpaceId) -> Result<(), TooMany> {
-        let mut home = self.0.home.borrow_mut();
-        home.freed().insert(self.cx().now(), space)?;
-        home.free_space(space);
-        drop(home);
+        self.0.home.borrow_mut().free_space(self.cx().now(), space)?;
         self.0.guests.borrow_mut().remove(space);
         self.0.peers.borrow_mut().forget_space(space);
         self.0.leaving.borrow_mut().forget(|id| id.space == space);
@@ -391,7 +388,7 @@ impl Service {
 
     fn begin_grant(&self, writer: Writer, lease: &Lease) -> Result<Option<Writer>, LeaseReply> {
         let mut home = self.0.home.borrow_mut();
-        if home.freed().has(lease.id.space) {
+        if home.is_freed(lease.id.space) {
             return Err(LeaseReply::Freed);
         }
         if !home.is_primary(lease.id) {
