@@ -1,8 +1,9 @@
 //! The service: pages move between nodes (SOSP'95 section 3; PGMS, SIGMETRICS'98).
 //!
-//! Every node runs one. What outlives a request is in plain structs: [`Store`](store::Store) has the pages,
-//! [`Home`](home::Home) what the node knows as a directory, and a few smaller tables the rest. Requests are async
-//! functions over them; no borrow of a table lasts over a wait.
+//! Every node runs one. What outlives a request is in the parts, plain structs each in a cell of its own:
+//! [`Pages`](pages::Pages), [`Home`](home::Home) for what the node knows as a directory,
+//! [`Replicas`](replicas::Replicas), [`Ahead`](ahead::Ahead) for what is prefetched, [`Guests`](guests::Guests), and
+//! [`Peers`](peers::Peers). Requests are async functions over them; no borrow of a part lasts over a wait.
 //!
 //! ```text
 //!  get ──► own frames ──► guess or directory ──► holder         stable storage, when nobody has the page,
@@ -37,6 +38,7 @@ mod logged;
 mod many;
 mod notices;
 mod owed;
+mod pages;
 mod part;
 mod peers;
 mod prefetch;
@@ -74,13 +76,12 @@ use crate::protocol::{Body, Record, op};
 use ahead::Ahead;
 use endpoint::{Frame, FrameMut};
 use events::{Event, Events};
-use faults::Faults;
 use guesses::Guesses;
 use guests::Guests;
 use home::Home;
-use leave::Leaving;
 use members::Membership;
 use node::{Call, CallError, Cx, Pieces, Reply, Semaphore};
+use pages::Pages;
 use peers::Peers;
 use replicas::{Kind, Replicas};
 use std::cell::RefCell;
@@ -200,26 +201,16 @@ pub struct Service(Rc<Inner>);
 struct Inner {
     cx: Cx,
     config: Config,
-    store: RefCell<Store>,
+    pages: RefCell<Pages>,
     home: RefCell<Home>,
-    faults: RefCell<Faults<Result<Got, GetError>>>,
-    leaving: RefCell<Leaving>,
     replicas: RefCell<Replicas>,
     epochs: RefCell<Epochs>,
     peers: RefCell<Peers>,
     stats: RefCell<Stats>,
     /// What is to be prefetched.
     ahead: RefCell<Ahead>,
-    /// Pages that this node may write to, of shared spaces.
-    writing: RefCell<writing::Writing>,
-    /// Spaces that were freed while pages of them were in the middle of something.
-    unfinished: RefCell<Vec<SpaceId>>,
     /// Spaces of processes that are no nodes.
     guests: RefCell<Guests>,
-    /// What is left of a life in which this node was given up.
-    remains: RefCell<life::Remains>,
-    /// Mirrors that go elsewhere, because this node lends less than before.
-    handed_on: RefCell<share::HandedOn>,
     /// What tasks wait for.
     events: Events,
     permits: Permits,
@@ -268,7 +259,7 @@ impl Service {
     /// What happened so far.
     pub fn counters(&self) -> Counters {
         let home = self.0.home.borrow();
-        let ahead = self.0.store.borrow().memory().ahead();
+        let ahead = self.store().memory().ahead();
         Counters {
             prefetched_used: ahead.used,
             prefetched_wasted: ahead.wasted,
@@ -280,17 +271,17 @@ impl Service {
 
     /// Frames by role, of [`BLOCK_BYTES`] each when all pages are as short as that.
     pub fn counts(&self) -> Counts {
-        self.0.store.borrow().memory().counts()
+        self.store().memory().counts()
     }
 
     /// Blocks of [`BLOCK_BYTES`] that the pages of each role take: a page has one frame and up to sixteen blocks.
     pub fn blocks(&self) -> Counts {
-        self.0.store.borrow().memory().blocks()
+        self.store().memory().blocks()
     }
 
     /// Bytes that pages take, of the [`Config::bytes`] that they may.
     pub fn used_bytes(&self) -> usize {
-        self.0.store.borrow().used_bytes()
+        self.store().used_bytes()
     }
 
     /// How it was configured.
@@ -327,7 +318,7 @@ impl Service {
 
     /// The tables, for those who check them while nothing runs: tests and the simulator.
     pub fn inspect<R>(&self, look: impl FnOnce(&crate::Memory, &Directory) -> R) -> R {
-        look(self.0.store.borrow().memory(), self.0.home.borrow().directory())
+        look(self.store().memory(), self.0.home.borrow().directory())
     }
 
     /// The most times that a request for a page had been passed on when it came here: at most [`HOPS_MAX`]. For those
@@ -338,7 +329,7 @@ impl Service {
 
     /// Whether the bytes beside the frame table fit it. For those who check it while nothing runs.
     pub fn is_consistent(&self) -> bool {
-        self.0.store.borrow().is_consistent()
+        self.store().is_consistent()
     }
 
     fn cx(&self) -> &Cx {
@@ -426,22 +417,16 @@ impl Permits {
 impl Inner {
     fn new(cx: &Cx, config: Config) -> Inner {
         Inner {
-            store: RefCell::new(Store::new(config.memory(), config.bytes)),
+            pages: RefCell::new(Pages::new(Store::new(config.memory(), config.bytes))),
             home: RefCell::new(Home::new(
                 Membership::new(cx.id(), cx.incarnation()),
                 config.entries(),
             )),
-            faults: RefCell::new(Faults::new()),
-            leaving: RefCell::default(),
             replicas: RefCell::default(),
             epochs: RefCell::new(Epochs::new(cx.id(), config.epoch, cx.now())),
             peers: RefCell::new(Peers::new(config.guesses())),
             stats: RefCell::default(),
-            writing: RefCell::default(),
-            unfinished: RefCell::default(),
             guests: RefCell::default(),
-            remains: RefCell::default(),
-            handed_on: RefCell::default(),
             ahead: RefCell::new(Ahead::new(config.trends)),
             events: Events::new(cx),
             permits: Permits::new(cx),

@@ -5,8 +5,8 @@ use super::home::Way;
 use super::{Load, Service};
 use crate::directory::Role as HolderRole;
 use crate::limits::HOPS_MAX;
-use crate::memory::{Durability, FrameNo, Memory, Role};
-use crate::page::{PageStamp, Version};
+use crate::memory::{FrameNo, Memory, Role};
+use crate::page::PageStamp;
 use crate::protocol::{
     Batch, Data, Get, GetReply, Message, RECORDS_MAX, Record, Spaces, Stale, Verdict, op,
 };
@@ -15,7 +15,7 @@ use node::{Answer, Request};
 use wire::{Channel, Encoder, Errno, Time};
 
 /// A page as it is sent to another node.
-pub(super) struct Given {
+pub struct Given {
     pub stamp: PageStamp,
     pub data: Frame,
     clean: bool,
@@ -23,6 +23,16 @@ pub(super) struct Given {
 }
 
 impl Given {
+    /// A page in the frames.
+    pub fn here(stamp: PageStamp, data: Frame, clean: bool) -> Given {
+        Given { stamp, data, clean, kept: true }
+    }
+
+    /// A page that is on its way to another node.
+    pub fn leaving(stamp: PageStamp, data: Frame) -> Given {
+        Given { stamp, data, clean: true, kept: false }
+    }
+
     /// A copy that the page's survival depends on.
     pub fn hard(stamp: PageStamp, data: Frame) -> Given {
         Given { stamp, data, clean: false, kept: true }
@@ -160,28 +170,8 @@ impl Service {
         if self.0.home.borrow().is_freed(get.id.space) {
             return None;
         }
-        let now = self.cx().now();
-        let mut store = self.0.store.borrow_mut();
-        let found = store.find(get.id).filter(|(_, page, _)| page.version >= get.at_least);
-        let Some((frame, page, stored)) = found else {
-            drop(store);
-            return self.give_leaving(get);
-        };
-        let clean = page.durability == Durability::Clean;
-        let (stamp, data) = (stored.stamp(page.id, page.version), stored.data.clone());
-        let doubtful = self.doubts(get.id) || (!trusts && store.is_shared_mirror(frame));
-        if stamp.bytes != get.bytes || doubtful {
-            return None;
-        }
-        note(store.memory_mut(), now, frame);
-        Some(Given { stamp, data, clean, kept: true })
-    }
-
-    fn give_leaving(&self, get: &Get) -> Option<Given> {
-        let leaving = self.0.leaving.borrow();
-        let leaves = leaving.find(get.id, get.at_least)?;
-        let (stamp, data) = (leaves.stamp(), leaves.data.clone());
-        (stamp.bytes == get.bytes).then_some(Given { stamp, data, clean: true, kept: false })
+        let (now, doubtful) = (self.cx().now(), self.is_doubtful_of(get.id));
+        self.0.pages.borrow_mut().handle_get(now, get, trusts, doubtful, note)
     }
 
     /// What a requester is told by who does not have the page: a forwarder's belief, which it is to hear of.
@@ -190,7 +180,7 @@ impl Service {
         let version =
             get.stale.filter(|_| get.forwarded).map_or(get.at_least, |stale| stale.version);
         let (node, incarnation) = (self.me(), self.life());
-        let here = self.0.store.borrow().find(get.id).map(|(_, page, _)| page.version);
+        let here = self.0.pages.borrow().version(get.id);
         match here {
             Some(older) if older < get.at_least => {
                 GetReply::Older { stale: Stale { node, incarnation, version: older }, hint }
@@ -206,7 +196,7 @@ impl Service {
     pub(super) fn answer_data(&self, request: Request, get: &Get, given: Given, swapped: bool) {
         let Given { stamp, data, clean, kept } = given;
         self.count(|counters| counters.served += 1);
-        let leased = get.id.space.owner().is_none() && self.0.writing.borrow().has(get.id);
+        let leased = get.id.space.owner().is_none() && self.writing().has(get.id);
         let reply = Data { stamp, node: self.me(), kept, leased, clean, swapped };
         let body = GetReply::Data(reply).encode();
         let mut trailer = [0; PageStamp::BYTES];
@@ -235,7 +225,7 @@ impl Service {
         if get.id.space.owner() != Some(source) {
             return false;
         }
-        let mut store = self.0.store.borrow_mut();
+        let mut store = self.store_mut();
         let frame = store.memory().find(get.id);
         let hosted = frame.filter(|frame| store.memory().role(*frame) == Role::Hosted);
         let leaving = frame.is_none();
@@ -319,27 +309,14 @@ impl Service {
         }
     }
 
-    /// The directory says that a copy is worth nothing. What this node itself is to write there it keeps, and a mirror
-    /// when that was said of the clean copy of the same version that was here before. Not while another task is at the
-    /// page: says whether what was meant is gone.
+    /// The directory says that a copy is worth nothing. Says whether what was meant is gone.
     pub(super) fn drop_page(&self, record: &Record) -> bool {
         if record.holder.role == HolderRole::Log {
             self.unlog(record.id, record.version);
             return true;
         }
         self.0.peers.borrow_mut().forget(record.id);
-        self.0.leaving.borrow_mut().forget(|id| id == record.id);
-        let mut store = self.0.store.borrow_mut();
-        let Some(frame) = store.memory().find(record.id) else { return true };
-        let mirror = store.memory().role(frame) == Role::Mirror;
-        if !mirror && self.0.writing.borrow().has(record.id) {
-            return true;
-        }
-        let older_only = mirror && record.holder.role == HolderRole::Clean;
-        let Version(version) = record.version;
-        let newer = Version(version.saturating_add(u64::from(!older_only)));
-        store.drop_older(frame, newer)
-            || store.memory().page(frame).is_none_or(|page| page.version >= newer)
+        self.0.pages.borrow_mut().handle_drop(record)
     }
 
     fn handle_free(&self, request: Request) {

@@ -77,7 +77,7 @@ impl Service {
     fn is_open(&self, slots: &Slots<'_>, at: usize) -> bool {
         let slots = slots.borrow();
         let number = slots[at].as_ref().map(First::number);
-        number.is_some_and(|number| !self.0.faults.borrow_mut().is_disowned(number))
+        number.is_some_and(|number| !self.fetches().is_disowned(number))
     }
 
     /// Fetches pages that one node has; nobody waits for those that do not come.
@@ -101,7 +101,7 @@ impl Service {
         let into = self.cx().frames().alloc_exact(wanted.count_ones() as usize * bytes as usize)?;
         for at in places(wanted) {
             let number = slots.borrow()[at].as_ref().map(First::number);
-            number.into_iter().for_each(|number| self.0.faults.borrow_mut().note_begun(number));
+            number.into_iter().for_each(|number| self.fetches().note_begun(number));
         }
         let load = Load { into: self.cx().piece(into), ..self.load() };
         let reply = self.send(node, op::GET_MULTI, &ask.encode(), load).await.ok()?;
@@ -150,10 +150,10 @@ impl Service {
             return;
         };
         let _permit = self.0.permits.early_reads.acquire(1).await;
-        if self.yields() || self.0.faults.borrow_mut().is_disowned(slot.number()) {
+        if self.yields() || self.fetches().is_disowned(slot.number()) {
             return;
         }
-        self.0.faults.borrow_mut().note_reading(slot.number());
+        self.fetches().note_reading(slot.number());
         let Wanted { id, at_least, bytes } = wanted;
         let Ok(Some((version, data))) = backing.read(id, at_least, bytes).await else { return };
         if version < at_least || data.len() != bytes as usize {

@@ -28,8 +28,8 @@ struct Busy<'a> {
 
 impl Drop for Busy<'_> {
     fn drop(&mut self) {
-        self.service.0.store.borrow_mut().memory_mut().handle_sent(self.frame);
-        self.service.forget_remains();
+        self.service.store_mut().memory_mut().handle_sent(self.frame);
+        self.service.0.pages.borrow_mut().forget_remains();
         self.service.raise(Event::Eased);
     }
 }
@@ -76,7 +76,7 @@ impl Service {
     /// when one of them was lost with an earlier life.
     pub async fn flush_space(&self, space: SpaceId) -> Result<(), Weak> {
         let ids: Vec<PageId> = {
-            let store = self.0.store.borrow();
+            let store = self.store();
             let dirty = store.memory().pages().filter(|(_, role, page)| {
                 page.id.space == space && *role != Role::Mirror && !page.is_durable()
             });
@@ -90,7 +90,7 @@ impl Service {
     }
 
     pub(super) fn dirt(&self, id: PageId) -> Dirt {
-        let store = self.0.store.borrow();
+        let store = self.store();
         match store.find(id) {
             Some((frame, page, _)) if store.memory().role(frame) != Role::Mirror => match page {
                 page if page.is_durable() => Dirt::None,
@@ -105,7 +105,7 @@ impl Service {
     pub(super) async fn clean(self) {
         loop {
             let pressure = self.0.events.wait(Event::Pressure);
-            let dirty = self.0.store.borrow().memory().poll_dirty();
+            let dirty = self.store().memory().poll_dirty();
             let Some(frame) = dirty.filter(|_| !self.has_reserve()) else {
                 pressure.await;
                 continue;
@@ -118,7 +118,7 @@ impl Service {
 
     /// Whether frames that are free, or could be at once, are enough for a while.
     fn has_reserve(&self) -> bool {
-        let store = self.0.store.borrow();
+        let store = self.store();
         store.has_room(PAGE_BYTES_MAX) || store.memory().poll_durable(self.cx().now()).is_some()
     }
 
@@ -133,7 +133,7 @@ impl Service {
     }
 
     fn begin(&self, frame: FrameNo) -> Busy<'_> {
-        let mut store = self.0.store.borrow_mut();
+        let mut store = self.store_mut();
         let page = *store.memory().page(frame).expect("a dirty page");
         assert!(!page.busy && !page.is_durable());
         store.memory_mut().handle_sending(frame);
@@ -162,7 +162,7 @@ impl Service {
         let avoid = self.mirrors_of(busy);
         let made = all((0..missing).map(|_| self.make_mirror(busy, &avoid))).await;
         if one {
-            self.0.store.borrow_mut().memory_mut().handle_stored(busy.frame, busy.version);
+            self.store_mut().memory_mut().handle_stored(busy.frame, busy.version);
         }
         made.into_iter().collect::<Result<(), No>>().map_err(|_| busy.weak(needed))
     }
@@ -173,7 +173,7 @@ impl Service {
         if mirrors.borrow().is_empty() {
             self.make_mirror(busy, &mirrors).await.map_err(weak)?;
         }
-        if self.0.store.borrow().is_logged(busy.frame) {
+        if self.store().is_logged(busy.frame) {
             return Ok(());
         }
         let life = self.life();
@@ -185,13 +185,13 @@ impl Service {
         if self.life() != life {
             return Err(weak(No::Outside));
         }
-        self.0.store.borrow_mut().memory_mut().handle_stored(busy.frame, busy.version);
+        self.store_mut().memory_mut().handle_stored(busy.frame, busy.version);
         Ok(())
     }
 
     /// Who has mirrors. Those that are made side by side add who they ask before they ask.
     fn mirrors_of(&self, busy: &Busy<'_>) -> RefCell<Avoid> {
-        let store = self.0.store.borrow();
+        let store = self.store();
         RefCell::new(store.stored(busy.frame).mirrors.iter().map(|(node, _)| *node).collect())
     }
 
@@ -204,7 +204,7 @@ impl Service {
             return Err(No::Outside); // who took it in has freed it again, as a page of an earlier life
         }
         let life = self.0.home.borrow().view().incarnation(node).ok_or(No::Outside)?;
-        self.0.store.borrow_mut().handle_mirror(busy.frame, busy.version, (node, life));
+        self.store_mut().handle_mirror(busy.frame, busy.version, (node, life));
         Ok(())
     }
 
@@ -305,7 +305,7 @@ impl Service {
     /// Where this node still has the page that it wrote, it counts the new mirror.
     fn note_mirror_of_own(&self, entry: &Entry, node: NodeId) {
         let life = self.0.home.borrow().view().incarnation(node);
-        let mut store = self.0.store.borrow_mut();
+        let mut store = self.store_mut();
         let frame = store.memory().find(entry.id);
         let own = frame.filter(|frame| store.memory().role(*frame) != Role::Mirror);
         if let (Some(frame), Some(life)) = (own, life) {
@@ -330,7 +330,7 @@ pub(super) enum Dirt {
 
 impl Busy<'_> {
     fn weak(&self, needed: u8) -> Weak {
-        let store = self.service.0.store.borrow();
+        let store = self.service.store();
         let have = store.memory().page(self.frame).map_or(0, copies);
         Weak { have, needed }
     }

@@ -11,7 +11,7 @@ use super::waiting::{Behind, First};
 use super::{Backing, Load, Service};
 use crate::directory::{Holder, Role};
 use crate::limits::*;
-use crate::memory::{Arrival, Role as MemoryRole};
+use crate::memory::Arrival;
 use crate::page::{PageId, PageStamp, Version, Wanted};
 use crate::protocol::{Data, Get, GetReply, Message, Record, Stale, op};
 use endpoint::{Frame, FrameMut};
@@ -100,7 +100,7 @@ impl Service {
     /// storage takes.
     pub async fn get(&self, wanted: Wanted) -> Result<Got, GetError> {
         let (start, mut began) = (self.cx().now(), self.begin_get());
-        let earlier = self.0.faults.borrow().begun();
+        let earlier = self.fetches().begun();
         loop {
             if self.0.home.borrow().is_freed(wanted.id.space) {
                 return Err(GetError::Freed);
@@ -109,7 +109,7 @@ impl Service {
                 self.count_here(began);
                 return Ok(got);
             }
-            let entered = self.0.faults.borrow_mut().enter(wanted);
+            let entered = self.fetches().enter(wanted);
             match entered {
                 Entered::Full => return Err(GetError::NoMemory),
                 Entered::First(number) => {
@@ -119,7 +119,7 @@ impl Service {
                 Entered::Behind(number) => {
                     began = None; // what is measured is a find without a wait
                     self.count(|counters| counters.coalesced += 1);
-                    let is_earlier = self.0.faults.borrow_mut().is_among(number, earlier);
+                    let is_earlier = self.fetches().is_among(number, earlier);
                     match self.wait_behind(number, wanted).await {
                         // what was prefetched is older than what is known by now
                         Some(Ok(got)) if got.version < wanted.at_least => (),
@@ -143,28 +143,19 @@ impl Service {
 
     /// The page, and what its use says of the next ones.
     pub(super) fn find_here(&self, wanted: Wanted, trusts: bool) -> Option<(Got, Option<Seen>)> {
-        let now = self.cx().now();
-        let mut store = self.0.store.borrow_mut();
-        let found = store.find(wanted.id).filter(|(_, page, _)| page.version >= wanted.at_least);
-        if let Some((frame, page, stored)) = found {
-            let (version, data) = (page.version, stored.data.clone());
-            let doubtful = self.doubts(wanted.id) || (!trusts && store.is_shared_mirror(frame));
-            if data.len() != wanted.bytes as usize || doubtful {
-                return None;
-            }
-            let first = store.memory().role(frame) == MemoryRole::Ahead;
-            store.memory_mut().handle_use(now, frame);
-            let seen = if first { Seen::Early } else { Seen::Here };
-            return Some((Got { version, data, source: Source::Local }, Some(seen)));
+        let (now, doubtful) = (self.cx().now(), self.is_doubtful_of(wanted.id));
+        let mut pages = self.0.pages.borrow_mut();
+        if pages.version(wanted.id).is_some_and(|version| version >= wanted.at_least) {
+            let (got, seen) = pages.handle_use(now, wanted, trusts, doubtful)?;
+            return Some((got, Some(seen)));
         }
-        drop(store);
+        drop(pages);
         self.take_back(wanted).map(|got| (got, None))
     }
 
     /// A clean page on its way to another node comes back; that one may keep its copy.
     fn take_back(&self, wanted: Wanted) -> Option<Got> {
-        let Leaves { version, data, checksum, .. } =
-            self.0.leaving.borrow_mut().take_back(&wanted)?;
+        let Leaves { version, data, checksum, .. } = self.leaving().take_back(&wanted)?;
         self.count(|counters| counters.taken_back += 1);
         let arrival =
             Arrival { id: wanted.id, version, duplicate: true, reused: true, ..Arrival::default() };
@@ -181,7 +172,7 @@ impl Service {
     /// stable storage is asked. Then this one fetches for itself.
     async fn wait_behind(&self, number: FaultNo, wanted: Wanted) -> Option<Result<Got, GetError>> {
         let mut wait = pin!(self.wait_for(number));
-        if !self.0.faults.borrow_mut().is_ahead(number) {
+        if !self.fetches().is_ahead(number) {
             return wait.await;
         }
         self.count(|counters| counters.prefetched_late += 1);
@@ -190,7 +181,7 @@ impl Service {
             let patience = self.cx().sleep(self.patience_with(wanted.id));
             match race(wait.as_mut(), patience).await {
                 Either::Left(outcome) => return outcome,
-                Either::Right(()) if self.0.faults.borrow_mut().disown(number) => return None,
+                Either::Right(()) if self.fetches().disown(number) => return None,
                 Either::Right(()) => (),
             }
         }
@@ -200,7 +191,7 @@ impl Service {
         let mut behind = Behind { service: self, number: Some(number) };
         loop {
             let ended = self.0.events.wait(Event::FetchEnded);
-            let outcome = self.0.faults.borrow_mut().poll(number);
+            let outcome = self.fetches().poll(number);
             if let Some(outcome) = outcome {
                 behind.number = None;
                 return outcome;
@@ -558,7 +549,7 @@ impl Service {
         if !self.make_room(stored.data.len()) {
             return false;
         }
-        let installed = self.0.store.borrow_mut().install(used, arrival, stored);
+        let installed = self.store_mut().install(used, arrival, stored);
         installed.is_ok()
     }
 

@@ -20,7 +20,7 @@ use wire::{Encoder, NodeId};
 
 /// A clean page on its way to another node.
 #[derive(Clone, Debug)]
-pub(super) struct Leaves {
+pub struct Leaves {
     pub id: PageId,
     pub version: Version,
     pub data: Frame,
@@ -48,7 +48,7 @@ impl Leaves {
 
 /// What became of a page here while it was carried away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Meanwhile {
+pub enum Meanwhile {
     Nothing,
     /// A program asked for it.
     CameBack,
@@ -58,7 +58,7 @@ pub(super) enum Meanwhile {
 
 /// Pages that have left the node's frames and not arrived elsewhere.
 #[derive(Debug, Default)]
-pub(super) struct Leaving {
+pub struct Leaving {
     pages: VecDeque<Leaves>,
     bytes: usize,
 }
@@ -157,7 +157,7 @@ impl Service {
     pub(super) fn make_room(&self, bytes: usize) -> bool {
         let now = self.cx().now();
         loop {
-            let mut store = self.0.store.borrow_mut();
+            let mut store = self.store_mut();
             if store.has_room(bytes) {
                 return true;
             }
@@ -183,7 +183,7 @@ impl Service {
         let Held { page, stored } = held;
         let candidate = self.candidate(&page, copy);
         // what was fetched unasked, and not asked for, is nowhere missed; what this node writes nobody else may have
-        let stays = unused || self.0.writing.borrow().has(page.id);
+        let stays = unused || self.writing().has(page.id);
         let target = if stays { None } else { self.target(None, candidate) };
         let leaves = target.map(|to| Leaves {
             id: page.id,
@@ -195,7 +195,7 @@ impl Service {
             under_way: false,
             back: false,
         });
-        let goes = leaves.is_some_and(|leaves| self.0.leaving.borrow_mut().push(leaves));
+        let goes = leaves.is_some_and(|leaves| self.leaving().push(leaves));
         if goes {
             self.raise(Event::PageLeaves);
         } else {
@@ -237,7 +237,7 @@ impl Service {
     pub(super) async fn carry_away(self) {
         loop {
             let more = self.0.events.wait(Event::PageLeaves);
-            let next = self.0.leaving.borrow_mut().next();
+            let next = self.leaving().next();
             match next {
                 Some(leaves) => self.carry(leaves).await,
                 None => more.await,
@@ -247,7 +247,7 @@ impl Service {
 
     /// Whether what leaves now may find no room among what is on its way to other nodes, and is dropped.
     pub fn is_busy(&self) -> bool {
-        self.0.leaving.borrow().is_busy()
+        self.leaving().is_busy()
     }
 
     /// Waits until that is over, or for so long.
@@ -273,7 +273,7 @@ impl Service {
                 taken = self.offer(other, &leaves).await;
             }
         }
-        let meanwhile = self.0.leaving.borrow_mut().done(leaves.id, leaves.version);
+        let meanwhile = self.leaving().done(leaves.id, leaves.version);
         self.raise(Event::PageArrived);
         match (taken, meanwhile) {
             (Some(node), Meanwhile::Forgotten) => self.disown(node, leaves.id, leaves.version),
@@ -354,7 +354,7 @@ impl Service {
         if !self.0.config.swaps || self.0.epochs.borrow().mode(now) == Mode::Local {
             return None;
         }
-        let mut store = self.0.store.borrow_mut();
+        let mut store = self.store_mut();
         while !store.has_room(get.bytes as usize) {
             let frame = match store.memory_mut().poll_eviction(now)? {
                 Eviction::Staged(_) => continue,
@@ -409,7 +409,7 @@ impl Service {
     /// A node that was offered a page has not taken it: it goes elsewhere, as if it had left by itself.
     fn leave_for_another(&self, refused: NodeId, leaves: Leaves) {
         let to = self.target(Some(refused), leaves.candidate);
-        let goes = to.is_some_and(|to| self.0.leaving.borrow_mut().push(Leaves { to, ..leaves }));
+        let goes = to.is_some_and(|to| self.leaving().push(Leaves { to, ..leaves }));
         match goes {
             true => self.raise(Event::PageLeaves),
             false => self.count(|counters| counters.dropped += 1),
@@ -454,7 +454,7 @@ impl Service {
 
     /// The frame of the oldest page that this node would take in now.
     pub(super) fn oldest(&self) -> Age {
-        self.0.store.borrow().oldest_taken(self.cx().now())
+        self.store().oldest_taken(self.cx().now())
     }
 }
 

@@ -10,10 +10,8 @@ use super::Service;
 use super::events::Event;
 use super::home::Way;
 use super::put::Weak;
-use super::writing::Right;
 use crate::limits::FAILED_MAX;
-use crate::memory::{Durability, FrameNo, Page, Role};
-use crate::page::{PageId, SpaceId, Version};
+use crate::page::{PageId, SpaceId};
 use crate::protocol::{Get, GetReply};
 use members::View;
 use node::Bug;
@@ -25,7 +23,7 @@ const GONE: Weak = Weak { have: 0, needed: 1 };
 
 /// What is left of a life that is over.
 #[derive(Debug, Default)]
-pub(super) struct Remains {
+pub struct Remains {
     /// Pages that are not to be had here any more, and were in the middle of something.
     busy: BTreeSet<PageId>,
     /// Pages whose last version was durable nowhere: whoever flushes them is told.
@@ -37,17 +35,33 @@ pub(super) struct Remains {
 impl Remains {
     /// Whether the newest version that this node wrote is gone and was not durable. When there were too many such
     /// pages, it is said of all but those that are here as they were `written` since.
-    fn has_failed(&self, id: PageId, written: bool) -> bool {
+    pub fn has_failed(&self, id: PageId, written: bool) -> bool {
         self.failed.contains(&id) || (self.too_many && !written && id.space.owner().is_none())
     }
 
     /// The same of any page of a space.
-    fn has_failed_in(&self, space: SpaceId) -> bool {
+    pub fn has_failed_in(&self, space: SpaceId) -> bool {
         let failed = self.failed.iter().any(|id| id.space == space);
         failed || (self.too_many && space.owner().is_none())
     }
 
-    fn fail(&mut self, id: PageId) {
+    /// Whether a page of that incarnation is here, in the middle of something.
+    pub fn is_busy(&self, id: PageId) -> bool {
+        self.busy.contains(&id)
+    }
+
+    /// A page of that incarnation is in the middle of something.
+    pub fn handle_busy(&mut self, id: PageId) {
+        self.busy.insert(id);
+    }
+
+    /// Forgets those that are not busy any more.
+    pub fn retain_busy(&mut self, is: impl FnMut(&PageId) -> bool) {
+        self.busy.retain(is);
+    }
+
+    /// What this node wrote of a page last is gone, and was not durable.
+    pub fn fail(&mut self, id: PageId) {
         match self.failed.len() < FAILED_MAX {
             true => drop(self.failed.insert(id)),
             false => self.too_many = true,
@@ -91,8 +105,12 @@ impl Service {
     /// Whether what is here of a page may be older than what another node has written meanwhile, because this node was
     /// given up or may have been.
     pub(super) fn doubts(&self, id: PageId) -> bool {
-        let remains = self.0.remains.borrow();
-        id.space.owner().is_none() && (self.is_doubtful() || remains.busy.contains(&id))
+        self.0.pages.borrow().doubts(id, self.is_doubtful_of(id))
+    }
+
+    /// Whether others may take this node for dead, where that matters for a page: in a shared space.
+    pub(super) fn is_doubtful_of(&self, id: PageId) -> bool {
+        id.space.owner().is_none() && self.is_doubtful()
     }
 
     /// Whether others may take this node for dead.
@@ -103,13 +121,11 @@ impl Service {
     /// The shared pages that this node would write to at this time of its clock, without asking anybody. For those who
     /// check it while nothing runs: tests and the simulator.
     pub fn writes_at(&self, now: Time) -> Vec<PageId> {
-        let (writing, remains) = (self.0.writing.borrow(), self.0.remains.borrow());
-        let writes = |id: &PageId| {
-            matches!(writing.right(*id), Right::Writes(_)) && !remains.busy.contains(id)
-        };
-        let pages = writing.iter().map(|(id, _)| id).filter(writes);
-        let doubtful = self.0.home.borrow().members().is_doubtful(now);
-        if doubtful { Vec::new() } else { pages.collect() }
+        if self.0.home.borrow().members().is_doubtful(now) {
+            return Vec::new();
+        }
+        let pages = self.0.pages.borrow();
+        self.writing().iter().map(|(id, _)| id).filter(|id| pages.may_write(*id)).collect()
     }
 
     /// Whether what was asked for in a view of this number may be kept: who has written the page since, and went down,
@@ -137,14 +153,13 @@ impl Service {
 
     /// An error when what this node wrote of a page last went with an earlier life.
     pub(super) fn check_remains(&self, id: PageId) -> Result<(), Weak> {
-        let written = self.0.store.borrow().find(id).is_some_and(|(.., stored)| stored.written);
-        let gone = self.0.remains.borrow().has_failed(id, written);
+        let gone = self.0.pages.borrow().has_failed(id);
         if gone { Err(GONE) } else { Ok(()) }
     }
 
     /// The same of all pages of a space.
     pub(super) fn check_remains_in(&self, space: SpaceId) -> Result<(), Weak> {
-        let gone = self.0.remains.borrow().has_failed_in(space);
+        let gone = self.0.pages.borrow().has_failed_in(space);
         if gone { Err(GONE) } else { Ok(()) }
     }
 
@@ -153,11 +168,10 @@ impl Service {
             before.others(self.me()).map(|up| (up.node, up.incarnation)).collect();
         let lost = self.0.home.borrow_mut().handle_end(&others);
         self.0.peers.borrow_mut().forget_holders();
-        self.0.leaving.borrow_mut().forget(|_| true);
         self.note_change(|_| true);
-        self.0.writing.borrow_mut().retain(|_| false);
         // in this order: what is in mirrors is durable
-        self.forget_pages(next);
+        let guests = !self.cx().has_bug(Bug::GuestsForgotten);
+        self.0.pages.borrow_mut().handle_end(self.me(), next, guests);
         self.unlog_all();
         self.lose_mirrors(&others);
         self.count(|counters| {
@@ -165,50 +179,6 @@ impl Service {
             counters.lost_pages += lost;
         });
         self.raise(Event::Eased);
-    }
-
-    fn forget_pages(&self, next: &View) {
-        let me = self.me();
-        let pages: Vec<(FrameNo, Role, Page)> = {
-            let store = self.0.store.borrow();
-            store.memory().pages().map(|(frame, role, page)| (frame, role, *page)).collect()
-        };
-        for (frame, role, page) in pages {
-            let (own, space) = (role.is_own(), page.id.space);
-            let guest = space.is_guest() && !self.cx().has_bug(Bug::GuestsForgotten);
-            if own && space.owner() == Some(me) || guest {
-                continue;
-            }
-            let outlives = self.outlives(frame, &page, next);
-            let mut remains = self.0.remains.borrow_mut();
-            if own && !outlives {
-                remains.fail(page.id);
-            }
-            let mut store = self.0.store.borrow_mut();
-            if !store.drop_older(frame, Version(page.version.0 + 1)) {
-                store.stored_mut(frame).former = true;
-                remains.busy.insert(page.id);
-            }
-        }
-    }
-
-    /// Whether a page is there without this node: it is on stable storage, or the next view has one of its mirrors.
-    fn outlives(&self, frame: FrameNo, page: &Page, next: &View) -> bool {
-        let store = self.0.store.borrow();
-        let mut mirrors = store.stored(frame).mirrors.iter();
-        let stored = page.durability == Durability::Clean;
-        page.is_durable() && (stored || mirrors.any(|(node, life)| next.has(*node, *life)))
-    }
-
-    /// Forgets pages of an earlier life that were in the middle of something. What has come in their place since is of
-    /// this one, whichever version it is.
-    pub(super) fn forget_remains(&self) {
-        let mut store = self.0.store.borrow_mut();
-        self.0.remains.borrow_mut().busy.retain(|id| {
-            let found = store.find(*id).filter(|(.., stored)| stored.former);
-            let found = found.map(|(frame, page, _)| (frame, page.version.0));
-            found.is_some_and(|(frame, version)| !store.drop_older(frame, Version(version + 1)))
-        });
     }
 }
 

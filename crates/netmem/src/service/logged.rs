@@ -142,7 +142,7 @@ impl Service {
     /// This node's incarnation is over, and what its log has is nobody's.
     pub(super) fn unlog_all(&self) {
         self.0.replicas.borrow_mut().logged.retain(|_| false);
-        self.0.store.borrow_mut().forget_log();
+        self.store_mut().forget_log();
     }
 
     /// What the log has of a page. Where other bytes come than were appended, or where they were superseded meanwhile,
@@ -193,7 +193,7 @@ impl Service {
     /// it elsewhere, or will say so.
     pub(super) fn gives_logged(&self, get: &Get) -> bool {
         let logged = self.0.replicas.borrow().logged.find(get.id, get.at_least);
-        let newest = self.0.writing.borrow().newest(get.id).unwrap_or_default();
+        let newest = self.writing().newest(get.id).unwrap_or_default();
         logged.is_some_and(|stamp| stamp.version >= newest && stamp.bytes == get.bytes)
     }
 

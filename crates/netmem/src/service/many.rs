@@ -88,10 +88,10 @@ impl Service {
     /// What travels ahead is on stable storage, so that a copy of it is nobody's business, and nobody writes to it; or
     /// it is a mirror that goes to its owner.
     fn copy_ahead(&self, id: PageId, ask: &GetMulti, source: NodeId) -> Option<(PageStamp, Frame)> {
-        if self.0.writing.borrow().has(id) || self.doubts(id) {
+        if self.writing().has(id) || self.doubts(id) {
             return None;
         }
-        let mut store = self.0.store.borrow_mut();
+        let mut store = self.store_mut();
         let (frame, page, stored) = store.find(id)?;
         let fits = page.version >= ask.at_least && stored.data.len() == ask.bytes as usize;
         let (clean, given) = (

@@ -99,7 +99,7 @@ impl Service {
         if record.holder.role == HolderRole::Log {
             return self.has_log(record);
         }
-        let store = self.0.store.borrow();
+        let store = self.store();
         let found = store.find(record.id);
         found.is_some_and(|(frame, page, _)| {
             page.version == record.version && store.memory().role(frame) == crate::Role::Mirror
@@ -109,7 +109,7 @@ impl Service {
     /// Mirrors of this node's pages that went down with their nodes. A page that has none left is made durable again
     /// before anybody asks for it: what its writer was told once that is durable it does not flush again.
     pub(super) fn lose_mirrors(&self, gone: &[(NodeId, u64)]) {
-        let mut store = self.0.store.borrow_mut();
+        let mut store = self.store_mut();
         let lost = |(node, life): &(NodeId, u64)| {
             gone.iter().any(|(other, last)| other == node && life <= last)
         };

@@ -123,7 +123,7 @@ impl Service {
                     let pages = store.memory().pages().map(|(_, _, page)| page.id);
                     pages.filter(|id| run.has(*id)).collect::<Vec<PageId>>()
                 };
-                let ids = here(&self.0.store.borrow());
+                let ids = here(&self.store());
                 ids.into_iter().for_each(|id| self.give_up(id));
             }
             Hint::WillNeed { bytes } => {
@@ -139,7 +139,7 @@ impl Service {
 
     /// A clean copy of the node's own leaves now.
     fn give_up(&self, id: PageId) {
-        let mut store = self.0.store.borrow_mut();
+        let mut store = self.store_mut();
         let Some(frame) = store.memory().find(id) else { return };
         let own = store.memory().role(frame).is_own();
         let held = if own { store.take(frame).ok() } else { None };
@@ -158,7 +158,7 @@ impl Service {
 
     /// These pages are not any more what is being fetched unasked.
     pub(super) fn note_change(&self, changed: impl Fn(PageId) -> bool) {
-        self.0.faults.borrow_mut().cancel(&changed);
+        self.fetches().cancel(&changed);
         self.0.ahead.borrow_mut().cancel(&changed);
     }
 
@@ -188,7 +188,7 @@ impl Service {
 
     /// Whether those who wait for pages need what prefetch would take.
     pub(super) fn yields(&self) -> bool {
-        let busy = self.0.faults.borrow().demand() >= DEMAND_BUSY;
+        let busy = self.fetches().demand() >= DEMAND_BUSY;
         busy || self.cx().frames().free_pages() < FRAMES_LEFT
     }
 
@@ -199,7 +199,7 @@ impl Service {
             return None;
         }
         let (room, free) = {
-            let store = self.0.store.borrow();
+            let store = self.store();
             (self.ahead_room(&store), store.free_pages())
         };
         let spare = free > 2 * WINDOW_MAX && room > WINDOW_MAX;
@@ -217,18 +217,12 @@ impl Service {
         self.target(None, Candidate { age, reused: true, duplicate: false, chances })
     }
 
-    /// Whether a page is neither here nor just leaving.
-    fn is_absent(&self, id: PageId) -> bool {
-        let here = self.0.store.borrow().memory().find(id).is_some();
-        !here && self.0.leaving.borrow().find(id, Version(0)).is_none()
-    }
-
     /// Begins to fetch the pages of a batch that nobody fetches and that are not here.
     pub(super) fn open_slots(&self, batch: &Batch) -> [Option<First<'_>>; PAGES] {
         std::array::from_fn(|at| {
             let wanted = batch.page(at)?;
-            let absent = self.is_absent(wanted.id);
-            let number = absent.then(|| self.0.faults.borrow_mut().enter_ahead(wanted))??;
+            let absent = self.0.pages.borrow().is_absent(wanted.id);
+            let number = absent.then(|| self.fetches().enter_ahead(wanted))??;
             Some(First::new(self, number))
         })
     }
@@ -244,7 +238,7 @@ impl Service {
         time_to_use: Age,
     ) {
         let (late, disowned) = {
-            let mut faults = self.0.faults.borrow_mut();
+            let mut faults = self.fetches();
             (faults.is_waited_for(slot.number()), faults.is_disowned(slot.number()))
         };
         if !disowned {
@@ -310,7 +304,7 @@ impl Service {
     /// Makes room for a page that nobody has asked for, of pages that are used later.
     fn make_room_ahead(&self, bytes: usize, time_to_use: Age) -> bool {
         loop {
-            let mut store = self.0.store.borrow_mut();
+            let mut store = self.store_mut();
             if self.ahead_room(&store) == 0 {
                 let late = store.memory().poll_overdue(self.cx().now());
                 let Some(held) = late.and_then(|frame| super::leave::evict(&mut store, frame))
@@ -337,7 +331,8 @@ impl Service {
         let holdings = self.look_up(batch.first, PAGES as u8).await;
         let mut wanted = 0;
         for (at, _) in holdings.iter().enumerate().filter(|(_, h)| **h == Holding::Nowhere) {
-            let absent = batch.page(at).is_some_and(|wanted| self.is_absent(wanted.id));
+            let absent =
+                batch.page(at).is_some_and(|wanted| self.0.pages.borrow().is_absent(wanted.id));
             wanted |= u16::from(absent) << at;
         }
         if wanted == 0 {
@@ -418,7 +413,7 @@ impl Service {
         let (life, chances) = (early.life, CHANCES);
         let put = Put { stamp, life, age, chances, copies: 0, reused: true, view };
         let frame = self.accept(source, &put, data).ok()?;
-        self.0.store.borrow_mut().memory_mut().handle_awaited(self.cx().now(), frame);
+        self.store_mut().memory_mut().handle_awaited(self.cx().now(), frame);
         if id.space.owner().is_none() {
             let record = self.record(id, version, HolderRole::Clean, 0);
             self.register_taken(&record, None).await.ok()?;

@@ -82,8 +82,7 @@ impl Service {
         let Record { id, version, holder, .. } = *record;
         let registered = self.register(record, knows).await;
         // in whatever frame: it may have been dropped meanwhile, and have come again
-        let here =
-            self.0.store.borrow().find(id).is_some_and(|(_, page, _)| page.version == version);
+        let here = self.store().find(id).is_some_and(|(_, page, _)| page.version == version);
         match registered {
             Ok(()) if here => return Ok(()),
             Err(No::Unregistered) if here && holder.role == HolderRole::Mirror => {
@@ -115,7 +114,7 @@ impl Service {
             mirror: put.is_mirror(),
         };
         let stored = Stored { copies: put.copies, ..Stored::new(data, checksum) };
-        let accepted = self.0.store.borrow_mut().accept(self.cx().now(), offer, stored);
+        let accepted = self.store_mut().accept(self.cx().now(), offer, stored);
         let (frame, gone) = accepted.map_err(|refused| no(refused.reason))?;
         if id.space.is_guest() {
             self.0.guests.borrow_mut().handle_stored(self.cx().now(), id.space);
@@ -134,7 +133,7 @@ impl Service {
         if home.is_freed(put.stamp.id.space) {
             return Err(No::Freed);
         }
-        if self.is_handed_on(put.stamp.id) {
+        if self.0.pages.borrow().is_handed_on(put.stamp.id) {
             return Err(No::InUse);
         }
         let guest = put.stamp.id.space.is_guest();
@@ -149,7 +148,7 @@ impl Service {
 
     /// A copy that could not be registered, or is not wanted any more.
     pub(super) fn forget_copy(&self, id: PageId, version: Version) {
-        let mut store = self.0.store.borrow_mut();
+        let mut store = self.store_mut();
         let frame = store.find(id).filter(|(_, page, _)| page.version == version);
         if let Some((frame, ..)) = frame {
             store.drop_older(frame, Version(version.0 + 1));
@@ -281,10 +280,10 @@ impl Service {
     /// has taken a newer mirror in, that one is about to be registered.
     async fn without_mirror(&self, ask: &MirrorAgain) -> No {
         let newer = {
-            let store = self.0.store.borrow();
+            let store = self.store();
             store.find(ask.id).is_some_and(|(_, page, _)| page.version > ask.version)
         };
-        if newer && self.0.writing.borrow().has(ask.id) {
+        if newer && self.writing().has(ask.id) {
             // whether it succeeds in time or not, the directory asks again
             let _ = self.cx().with_deadline(ATTEMPT * 2, self.flush(ask.id)).await;
         }
@@ -299,7 +298,7 @@ impl Service {
     }
 
     fn mirrored_here(&self, ask: &MirrorAgain) -> Option<(Put, Frame)> {
-        let store = self.0.store.borrow();
+        let store = self.store();
         let (_, page, stored) = store.find(ask.id)?;
         let stamp = stored.stamp(page.id, page.version);
         let (age, reused) = (page.age(self.cx().now()), page.reused);

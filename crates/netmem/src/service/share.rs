@@ -40,32 +40,27 @@ pub struct Share {
 }
 
 /// Mirrors that are being handed on: no new version may take their places meanwhile.
-pub(super) type HandedOn = BTreeSet<PageId>;
+pub type HandedOn = BTreeSet<PageId>;
 
 impl Service {
     /// Pages may take `bytes` bytes from now on, at most [`Config::bytes`](super::Config::bytes); a page that is longer
     /// than that has no room here. Pages that do not fit any more leave in the background, those first that nobody will
     /// miss.
     pub fn set_share(&self, bytes: usize) {
-        self.0.store.borrow_mut().resize(bytes);
+        self.store_mut().resize(bytes);
         self.raise(Event::ShareChanged);
         self.raise(Event::Eased);
     }
 
     /// What this node lends now.
     pub fn share(&self) -> Share {
-        let store = self.0.store.borrow();
+        let store = self.store();
         let returned = self.cx().frames().discarded_bytes();
         Share { most: self.config().bytes, bytes: store.limit(), over: store.over(), returned }
     }
 
     pub(super) fn view_number(&self) -> u64 {
         self.0.home.borrow().view().number
-    }
-
-    /// Whether a mirror of this page is just leaving for good.
-    pub(super) fn is_handed_on(&self, id: PageId) -> bool {
-        self.0.handed_on.borrow().contains(&id)
     }
 
     /// Gives memory that is not lent any more back to the system, in whole stretches of the pool, which are cleared of
@@ -105,7 +100,7 @@ impl Service {
     }
 
     fn spare_one(&self) -> bool {
-        let mut store = self.0.store.borrow_mut();
+        let mut store = self.store_mut();
         let spare = store.memory().poll_spare(self.cx().now()).filter(|_| store.is_over());
         let Some(held) = spare.and_then(|frame| evict(&mut store, frame)) else { return false };
         drop(store);
@@ -115,7 +110,7 @@ impl Service {
 
     /// Makes a page of the node's own durable, so that it can go. Says whether there was one.
     async fn clean_one(&self) -> bool {
-        let dirty = self.0.store.borrow().memory().poll_spare_dirty();
+        let dirty = self.store().memory().poll_spare_dirty();
         match dirty {
             Some(frame) => self.secure(frame).await.is_ok(),
             None => false,
@@ -131,7 +126,7 @@ impl Service {
 
     /// The next ones to be tried, no more than what is over. Guests' are looked at and left.
     fn some_mirrors(&self) -> Vec<(PageId, Version)> {
-        let mut store = self.0.store.borrow_mut();
+        let mut store = self.store_mut();
         let mut over = store.over();
         let frames: Vec<FrameNo> = store.memory().old_mirrors(SHRINK_MIRRORS_SEEN).collect();
         let mut mirrors = Vec::new();
@@ -152,9 +147,9 @@ impl Service {
 
     /// Has another node take over a mirror; it is given up here when the directory counts on it no more.
     async fn hand_on(&self, id: PageId, version: Version) -> bool {
-        self.0.handed_on.borrow_mut().insert(id);
+        self.0.pages.borrow_mut().set_handed_on(id, true);
         let agreed = self.ask_to_hand_on(id, version).await;
-        self.0.handed_on.borrow_mut().remove(&id);
+        self.0.pages.borrow_mut().set_handed_on(id, false);
         if !matches!(agreed, Ok(_) | Err(No::Stale)) {
             self.claim_again(id, version);
             return false;
@@ -168,7 +163,7 @@ impl Service {
     /// here.
     fn claim_again(&self, id: PageId, version: Version) {
         let copies = {
-            let store = self.0.store.borrow();
+            let store = self.store();
             store.find(id).map_or(0, |(_, _, stored)| stored.copies)
         };
         self.register_late(self.record(id, version, HolderRole::Mirror, copies));
@@ -263,7 +258,7 @@ impl Service {
         let Some(entry) = home.directory().entry(id).filter(|e| e.version == version) else {
             return;
         };
-        let mut store = self.0.store.borrow_mut();
+        let mut store = self.store_mut();
         let found = store.find(id).filter(|(_, page, _)| page.version == version);
         let Some(frame) = found.map(|(frame, ..)| frame) else { return };
         if store.memory().role(frame) == Role::Mirror {

@@ -46,7 +46,7 @@ impl Service {
     pub fn clear_stretch(&self) -> bool {
         let Some(stretch) = self.cheapest_stretch() else { return false };
         let here: Vec<FrameNo> = {
-            let store = self.0.store.borrow();
+            let store = self.store();
             let pages = store.memory().pages().map(|(frame, ..)| frame);
             pages.filter(|frame| stretch_of(&store.stored(*frame).data) == stretch).collect()
         };
@@ -60,7 +60,7 @@ impl Service {
     fn cheapest_stretch(&self) -> Option<usize> {
         let frames = self.cx().frames();
         let mut pages = vec![0; frames.stretches()];
-        let store = self.0.store.borrow();
+        let store = self.store();
         for (frame, ..) in store.memory().pages() {
             let data = &store.stored(frame).data;
             pages[stretch_of(data)] += data.len().div_ceil(PAGE_BYTES);
@@ -74,13 +74,13 @@ impl Service {
 
     /// Moves a page out of a stretch, or gives it up. Says whether it is there no more.
     fn clear(&self, frame: FrameNo, stretch: usize, unfit: &mut Vec<FrameMut>) -> bool {
-        let data = self.0.store.borrow().stored(frame).data.clone();
+        let data = self.store().stored(frame).data.clone();
         if let Some(mut copy) = self.alloc_outside(data.len(), stretch, unfit) {
             copy.copy_from_slice(&data);
-            self.0.store.borrow_mut().relocate(frame, copy.freeze());
+            self.store_mut().relocate(frame, copy.freeze());
             return true;
         }
-        let held = self.0.store.borrow_mut().take(frame).ok();
+        let held = self.store_mut().take(frame).ok();
         held.iter().for_each(|held| self.withdraw(held));
         self.count(|counters| counters.dropped += u64::from(held.is_some()));
         held.is_some()

@@ -62,7 +62,7 @@ impl Service {
         let old = &members.before;
         self.lose_mirrors(&members.gone);
         self.0.peers.borrow_mut().forget_nodes(&members.gone);
-        self.forget_journeys();
+        self.0.pages.borrow_mut().handle_view();
         // a node that comes begins anew: what is here of its private spaces is of an earlier incarnation
         members.came.iter().for_each(|node| self.free_owner(*node));
         let (untold, told) = self.0.home.borrow_mut().telling_mut().take();
@@ -100,15 +100,8 @@ impl Service {
         told.flat_map(|record| home.other_homes(record.id).map(move |to| (to, record))).collect()
     }
 
-    /// Copies of shared pages that are on their way here or elsewhere were to be had in the view before.
-    fn forget_journeys(&self) {
-        let common = |id: PageId| id.space.owner().is_none() && !id.space.is_guest();
-        self.0.faults.borrow_mut().cancel(common);
-        self.0.leaving.borrow_mut().forget(common);
-    }
-
     fn known_homes(&self) -> Vec<(FrameNo, Option<Homes>)> {
-        let (store, home) = (self.0.store.borrow(), self.0.home.borrow());
+        let (store, home) = (self.store(), self.0.home.borrow());
         let pages = store.memory().pages();
         pages.map(|(frame, _, page)| (frame, home.homes(page.id))).collect()
     }
@@ -116,8 +109,7 @@ impl Service {
     /// Forgets the private spaces of an incarnation that is over.
     pub(super) fn free_owner(&self, owner: NodeId) {
         if owner != self.me() {
-            let unfinished = self.0.store.borrow_mut().free_owner(owner);
-            self.0.unfinished.borrow_mut().extend(unfinished);
+            self.0.pages.borrow_mut().free_owner(owner);
             self.0.home.borrow_mut().free_owner(owner);
         }
     }
@@ -130,7 +122,7 @@ impl Service {
         all_again: bool,
         records: &mut Vec<(NodeId, Record)>,
     ) {
-        let (store, home) = (self.0.store.borrow(), self.0.home.borrow());
+        let (store, home) = (self.store(), self.0.home.borrow());
         for (frame, before) in known {
             let Some(page) = store.memory().page(*frame) else { continue };
             let role = store.memory().role(*frame);
@@ -169,7 +161,7 @@ impl Service {
     /// Every directory of today hears which pages this node writes to. It grants no lease before it has heard
     /// everybody.
     fn claim_leases(&self, records: &mut Vec<(NodeId, Record)>) {
-        for (id, version) in self.0.writing.borrow().iter() {
+        for (id, version) in self.writing().iter() {
             let record = Record { writer: true, ..self.record(id, version, HolderRole::Clean, 0) };
             let primary = self.0.home.borrow().homes(id).map(|homes| homes.primary);
             match primary {
@@ -183,7 +175,7 @@ impl Service {
     /// What this node holds of pages whose home it is itself.
     fn register_own(&self, known: &[(FrameNo, Option<Homes>)]) {
         for (frame, _) in known {
-            let store = self.0.store.borrow();
+            let store = self.store();
             let Some(page) = store.memory().page(*frame).copied() else { continue };
             let (role, copies) = (store.memory().role(*frame), store.stored(*frame).copies);
             drop(store);
@@ -206,7 +198,7 @@ impl Service {
     /// What a directory said of this node's copy.
     pub(super) fn heed(&self, home: NodeId, record: &Record, verdict: Verdict) {
         let mine = record.holder.node == self.me();
-        let store = self.0.store.borrow();
+        let store = self.store();
         let own = |frame| store.memory().role(frame).is_own();
         let in_use = store.memory().find(record.id).is_some_and(own);
         drop(store);
@@ -389,7 +381,7 @@ impl Service {
         let kept = |record: &&Record| record.holder.role.is_hard() && self.has_mirror(record);
         records.iter().filter(kept).for_each(|record| self.register_late(*record));
         let here = |record: &&Record| {
-            let store = self.0.store.borrow();
+            let store = self.store();
             let found = store.find(record.id).filter(|(_, page, _)| page.version == record.version);
             found.is_some_and(|(frame, page, _)| {
                 page.is_durable() && store.memory().role(frame) != Role::Mirror

@@ -4,7 +4,6 @@ use super::{Load, Service};
 use crate::epoch::{Digest, Epoch};
 use crate::epochs::Ending;
 use crate::limits::*;
-use crate::page::SpaceId;
 use crate::protocol::{
     DIGEST_BYTES, Message, Tick, decode_digest, decode_epoch, encode_digest, encode_epoch, op,
 };
@@ -32,13 +31,14 @@ impl Service {
 
     /// Frees what was in the middle of something when its space was freed, and the spaces of owners that stay away.
     fn end_late(&self) {
-        self.forget_remains();
-        let unfinished = std::mem::take(&mut *self.0.unfinished.borrow_mut());
-        let left = |space: &SpaceId| self.0.store.borrow_mut().free_space(*space) > 0;
-        self.0.unfinished.borrow_mut().extend(unfinished.into_iter().filter(left));
         let now = self.cx().now();
         let silent = self.0.guests.borrow_mut().take_silent(now);
-        self.0.unfinished.borrow_mut().extend(silent.into_iter().filter(left));
+        {
+            let mut pages = self.0.pages.borrow_mut();
+            pages.forget_remains();
+            pages.finish_freeing();
+            silent.into_iter().for_each(|space| pages.free_space(space));
+        }
         let overdue = self.0.home.borrow_mut().members_mut().poll_overdue(now, ORPHAN_SPAN);
         overdue.into_iter().for_each(|node| self.free_owner(node));
     }
@@ -60,7 +60,7 @@ impl Service {
     /// This node's frames.
     pub fn digest(&self) -> Digest {
         let now = self.cx().now();
-        let store = self.0.store.borrow();
+        let store = self.store();
         let joined = self.0.home.borrow().members().joined();
         Digest {
             node: self.me(),

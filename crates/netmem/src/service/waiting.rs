@@ -24,7 +24,7 @@ impl<'a> First<'a> {
     /// It has ended so.
     pub fn end(mut self, outcome: Result<Got, GetError>) {
         let number = self.number.take().expect("it ends once");
-        if self.service.0.faults.borrow_mut().end(number, outcome) {
+        if self.service.fetches().end(number, outcome) {
             self.service.raise(Event::FetchEnded);
         }
         self.service.ease_ahead();
@@ -34,7 +34,7 @@ impl<'a> First<'a> {
 impl Drop for First<'_> {
     fn drop(&mut self) {
         let Some(number) = self.number else { return };
-        if self.service.0.faults.borrow_mut().abandon(number) {
+        if self.service.fetches().abandon(number) {
             self.service.raise(Event::FetchEnded);
         }
     }
@@ -49,6 +49,6 @@ pub struct Behind<'a> {
 impl Drop for Behind<'_> {
     fn drop(&mut self) {
         let number = self.number;
-        number.into_iter().for_each(|number| self.service.0.faults.borrow_mut().leave(number));
+        number.into_iter().for_each(|number| self.service.fetches().leave(number));
     }
 }

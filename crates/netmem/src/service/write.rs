@@ -5,7 +5,7 @@ use super::freed::TooMany;
 use super::leases::{Begun, Leases, Writer};
 use super::put::Weak;
 use super::store::Stored;
-use super::writing::{Ask, Right};
+use super::writing::Right;
 use super::{Load, Service};
 use crate::directory::{Entry, Holder, Role as HolderRole};
 use crate::limits::*;
@@ -70,7 +70,7 @@ impl Service {
             }
             let eased = self.0.events.wait(Event::Eased);
             if let Some(written) = self.write_here(stamp, class, &data)? {
-                self.0.writing.borrow_mut().wrote(id, version);
+                self.writing_mut().wrote(id, version);
                 self.note_change(|other| other == id);
                 self.outdate_copies(id);
                 return Ok(written);
@@ -121,7 +121,7 @@ impl Service {
         if self.0.home.borrow().is_freed(id.space) {
             return Err(PutError::Freed);
         }
-        self.0.leaving.borrow_mut().forget(|other| other == id);
+        self.leaving().forget(|other| other == id);
         let known = self.version_here(id);
         if known.is_some_and(|known| known >= version) {
             return Err(PutError::Stale(known.unwrap_or_default()));
@@ -129,9 +129,9 @@ impl Service {
         if !self.makes_way(id, version, data.len()) {
             return Ok(None);
         }
-        self.0.remains.borrow_mut().handle_written(id);
+        self.0.pages.borrow_mut().handle_write(id);
         let stored = Stored { written: true, ..Stored::new(data.clone(), checksum) };
-        let mut store = self.0.store.borrow_mut();
+        let mut store = self.store_mut();
         if let Some(frame) = store.memory().find(id) {
             return Ok(store.overwrite(now, frame, version, class, stored).then_some(()));
         }
@@ -141,12 +141,12 @@ impl Service {
     }
 
     fn version_here(&self, id: PageId) -> Option<Version> {
-        self.0.store.borrow().find(id).map(|(_, page, _)| page.version)
+        self.0.pages.borrow().version(id)
     }
 
     /// Room for a new content: in the frame of the old one when that is as long, else in another.
     fn makes_way(&self, id: PageId, version: Version, bytes: usize) -> bool {
-        let store = self.0.store.borrow_mut();
+        let store = self.store_mut();
         let found =
             store.find(id).map(|(frame, page, stored)| (frame, page.busy, stored.data.len()));
         let Some((frame, busy, before)) = found else {
@@ -165,7 +165,7 @@ impl Service {
 
     /// Drops an old content that is not busy, if it is still here.
     fn gives_way(&self, id: PageId, newer: Version) -> bool {
-        let mut store = self.0.store.borrow_mut();
+        let mut store = self.store_mut();
         let old = store.find(id).map(|(frame, page, _)| (frame, page.busy));
         old.is_none_or(|(frame, busy)| !busy && store.drop_older(frame, newer))
     }
@@ -230,7 +230,7 @@ impl Service {
 
     /// What is here of the page is a clean copy, or outdated; but for what this node wrote and nobody else has.
     fn mark_here(&self, id: PageId, version: Version) {
-        let mut store = self.0.store.borrow_mut();
+        let mut store = self.store_mut();
         let Some(frame) = store.memory().find(id) else { return };
         if store.memory_mut().handle_written(frame, version) {
             store.stored_mut(frame).mirrors.clear();
@@ -267,13 +267,9 @@ impl Service {
         self.0.home.borrow_mut().free_space(self.cx().now(), space)?;
         self.0.guests.borrow_mut().remove(space);
         self.0.peers.borrow_mut().forget_space(space);
-        self.0.leaving.borrow_mut().forget(|id| id.space == space);
         self.note_change(|id| id.space == space);
-        self.0.writing.borrow_mut().retain(|id| id.space != space);
         self.0.replicas.borrow_mut().logged.retain(|id| id.space != space);
-        if self.0.store.borrow_mut().free_space(space) > 0 {
-            self.0.unfinished.borrow_mut().push(space);
-        }
+        self.0.pages.borrow_mut().free_space(space);
         self.raise(Event::Eased);
         Ok(())
     }
@@ -302,7 +298,7 @@ impl Service {
                 self.cx().sleep(PAUSE).await;
                 continue;
             }
-            let right = self.0.writing.borrow().right(id);
+            let right = self.writing().right(id);
             match right {
                 Right::Writes(known) if known >= version => return Err(PutError::Stale(known)),
                 Right::Writes(_) => return Ok(()),
@@ -314,11 +310,14 @@ impl Service {
     }
 
     async fn try_lease(&self, id: PageId) -> Result<(), PutError> {
-        let ask = Ask::new(&self.0.writing, id);
-        match self.ask_for_lease(id).await {
-            Some(LeaseReply::Granted(known)) if ask.is_current() => ask.grant(known),
+        let ask = Ask::new(self, id);
+        let granted = match self.ask_for_lease(id).await {
+            Some(LeaseReply::Granted(known)) => ask.grant(known),
             Some(LeaseReply::Freed) => return Err(PutError::Freed),
-            _ => self.cx().sleep(PAUSE).await,
+            _ => false,
+        };
+        if !granted {
+            self.cx().sleep(PAUSE).await;
         }
         Ok(())
     }
@@ -470,7 +469,7 @@ impl Service {
         if !same_view() {
             return LeaseReply::Busy;
         }
-        let Ok(known) = self.0.writing.borrow_mut().begin_giving_back(lease.id) else {
+        let Ok(known) = self.writing_mut().begin_giving_back(lease.id) else {
             return LeaseReply::Busy;
         };
         let version = self.version_here(lease.id).max(known).unwrap_or_default();
@@ -478,18 +477,37 @@ impl Service {
         let flushed = flushed == Ok(Ok(()));
         // else it stays the writer: what it wrote is nowhere else, or the next view's directory counts on it
         let given = flushed && same_view() && self.gives_copy_up(lease.id);
-        self.0.writing.borrow_mut().end_giving_back(lease.id, given);
+        self.writing_mut().end_giving_back(lease.id, given);
         if given { LeaseReply::Granted(version) } else { LeaseReply::Busy }
     }
 
-    /// Drops this node's own copy. Not while another task is at it: it would be read here after the next writer's
-    /// first word.
+    /// Drops this node's own copy.
     fn gives_copy_up(&self, id: PageId) -> bool {
-        self.0.leaving.borrow_mut().forget(|leaves| leaves == id);
-        let mut store = self.0.store.borrow_mut();
-        let found = store.memory().find(id);
-        let own = found.filter(|frame| store.memory().role(*frame) != crate::Role::Mirror);
-        own.is_none_or(|frame| store.take(frame).is_ok())
+        self.0.pages.borrow_mut().gives_up(id)
+    }
+}
+
+/// A request for a lease, which may be given up.
+struct Ask<'a> {
+    service: &'a Service,
+    id: PageId,
+    begun: u64,
+}
+
+impl Ask<'_> {
+    fn new(service: &Service, id: PageId) -> Ask<'_> {
+        Ask { service, id, begun: service.writing_mut().begin_ask(id) }
+    }
+
+    /// It was granted, `version` being the newest that the directory knows. Says whether that counts.
+    fn grant(&self, version: Version) -> bool {
+        self.service.writing_mut().handle_granted(self.id, self.begun, version)
+    }
+}
+
+impl Drop for Ask<'_> {
+    fn drop(&mut self) {
+        self.service.writing_mut().end_ask(self.id);
     }
 }
 

@@ -4,7 +4,6 @@
 //! this node writes to hears of it.
 
 use crate::page::{PageId, Version};
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 /// Pages of shared spaces that this node may write to, and those that it asks for.
@@ -56,6 +55,11 @@ impl Writing {
         }
     }
 
+    /// Whether the node may write to a page now.
+    pub fn may_write(&self, id: PageId) -> bool {
+        matches!(self.right(id), Right::Writes(_))
+    }
+
     /// Whether the node is a page's writer, as far as the directory knows.
     pub fn has(&self, id: PageId) -> bool {
         self.granted.contains_key(&id)
@@ -82,6 +86,34 @@ impl Writing {
         self.granted.retain(|id, _| keeps(*id));
     }
 
+    /// A request for a lease begins. Answers with what [`handle_granted`](Writing::handle_granted) is told.
+    pub fn begin_ask(&mut self, id: PageId) -> u64 {
+        let asked = self.asked.entry(id).or_default();
+        asked.under_way += 1;
+        asked.revoked
+    }
+
+    /// A lease was granted to a request that had `begun` so, `version` being the newest that the directory knows. What
+    /// was granted before the lease was taken back may arrive after that, and is worth nothing: says whether it is.
+    pub fn handle_granted(&mut self, id: PageId, begun: u64, version: Version) -> bool {
+        let current = self.asked.get(&id).is_some_and(|asked| asked.revoked == begun);
+        if current {
+            let granted = Granted { version, gives_back: false };
+            let known = self.granted.entry(id).or_insert(granted);
+            known.version = known.version.max(version);
+        }
+        current
+    }
+
+    /// A request has ended, granted or not.
+    pub fn end_ask(&mut self, id: PageId) {
+        let asked = self.asked.get_mut(&id).expect("it began");
+        asked.under_way -= 1;
+        if asked.under_way == 0 {
+            self.asked.remove(&id);
+        }
+    }
+
     /// The directory takes a lease back, of a page that this node may not have: nothing is written from now on, and
     /// no grant counts that is still on its way. Answers with the newest version.
     pub fn begin_giving_back(&mut self, id: PageId) -> Result<Option<Version>, UnderWay> {
@@ -103,48 +135,6 @@ impl Writing {
     }
 }
 
-/// A request for a lease. What was granted before the lease was taken back may arrive after that, and is worth nothing.
-pub struct Ask<'a> {
-    writing: &'a RefCell<Writing>,
-    id: PageId,
-    revoked: u64,
-}
-
-impl<'a> Ask<'a> {
-    /// A request begins.
-    pub fn new(writing: &'a RefCell<Writing>, id: PageId) -> Ask<'a> {
-        let mut table = writing.borrow_mut();
-        let asked = table.asked.entry(id).or_default();
-        asked.under_way += 1;
-        Ask { writing, id, revoked: asked.revoked }
-    }
-
-    /// Whether the lease was not taken back since.
-    pub fn is_current(&self) -> bool {
-        let table = self.writing.borrow();
-        table.asked.get(&self.id).is_some_and(|asked| asked.revoked == self.revoked)
-    }
-
-    /// It was granted, `version` being the newest that the directory knows.
-    pub fn grant(&self, version: Version) {
-        let mut table = self.writing.borrow_mut();
-        let granted = Granted { version, gives_back: false };
-        let known = table.granted.entry(self.id).or_insert(granted);
-        known.version = known.version.max(version);
-    }
-}
-
-impl Drop for Ask<'_> {
-    fn drop(&mut self) {
-        let mut table = self.writing.borrow_mut();
-        let asked = table.asked.get_mut(&self.id).expect("it began");
-        asked.under_way -= 1;
-        if asked.under_way == 0 {
-            table.asked.remove(&self.id);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -153,28 +143,31 @@ mod tests {
     const ID: PageId = PageId { space: SpaceId(4), index: 9 };
 
     #[test]
-    fn what_was_granted_before_the_lease_was_taken_back_is_noticed() {
-        let writing = RefCell::new(Writing::default());
-        let (early, late) = (Ask::new(&writing, ID), Ask::new(&writing, ID));
-        assert!(early.is_current() && late.is_current());
-        assert_eq!(writing.borrow_mut().begin_giving_back(ID), Ok(None));
-        assert!(!early.is_current() && !late.is_current());
-        let after = Ask::new(&writing, ID);
-        assert!(after.is_current());
-        drop((early, late, after));
-        assert!(writing.borrow().asked.is_empty());
+    fn what_was_granted_before_the_lease_was_taken_back_counts_for_nothing() {
+        let mut writing = Writing::default();
+        let (early, late) = (writing.begin_ask(ID), writing.begin_ask(ID));
+        assert_eq!(writing.begin_giving_back(ID), Ok(None));
+        assert!(!writing.handle_granted(ID, early, Version(7)));
+        assert!(!writing.handle_granted(ID, late, Version(7)));
+        assert_eq!(writing.right(ID), Right::None);
+        let after = writing.begin_ask(ID);
+        assert!(writing.handle_granted(ID, after, Version(7)));
+        assert_eq!(writing.right(ID), Right::Writes(Version(7)));
+        (0..3).for_each(|_| writing.end_ask(ID));
+        assert!(writing.asked.is_empty());
     }
 
     #[test]
     fn a_page_is_written_until_it_is_taken_back_and_named_until_it_is_given() {
-        let writing = RefCell::new(Writing::default());
-        Ask::new(&writing, ID).grant(Version(7));
-        let mut table = writing.borrow_mut();
+        let mut table = Writing::default();
+        let begun = table.begin_ask(ID);
+        table.handle_granted(ID, begun, Version(7));
+        table.end_ask(ID);
         assert_eq!(table.right(ID), Right::Writes(Version(7)));
         table.wrote(ID, Version(9));
         assert_eq!(table.begin_giving_back(ID), Ok(Some(Version(9))));
         assert_eq!(table.begin_giving_back(ID), Err(UnderWay));
-        assert_eq!(table.right(ID), Right::GivesBack);
+        assert!(table.right(ID) == Right::GivesBack && !table.may_write(ID));
         assert_eq!(table.iter().collect::<Vec<_>>(), [(ID, Version(9))]);
         table.end_giving_back(ID, false);
         assert_eq!(table.right(ID), Right::Writes(Version(9)));
