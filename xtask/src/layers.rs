@@ -14,7 +14,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("members", &["wire", "endpoint", "netrpc", "node", "store"]),
     ("netmem", &["wire", "endpoint", "netrpc", "node", "members"]),
     ("stripe", &["wire", "endpoint", "netrpc", "node", "netmem"]),
-    ("kv", &["wire", "endpoint", "netrpc", "node", "netmem"]),
+    ("kv", &["wire", "endpoint", "netrpc", "node", "members", "netmem"]),
     ("names", &["wire", "endpoint", "netrpc", "node", "store", "stripe"]),
     (
         "files",

@@ -7,9 +7,10 @@
 
 use crate::carry::Target;
 use crate::moment::Moment;
+use members::{Membership, View};
 use netmem::limits::SLOTS;
 use netmem::{Member, Slots};
-use wire::{NodeId, mix};
+use wire::{NodeId, Time, mix};
 
 /// The slot of a key, the same on every node: of netmem's slots, see [`netmem::Slots::slot`].
 pub fn slot_of(key: &[u8]) -> usize {
@@ -21,16 +22,17 @@ pub fn slot_of(key: &[u8]) -> usize {
     (words.fold(mix(key.len() as u64), |hash, word| mix(hash ^ word)) % SLOTS as u64) as usize
 }
 
+/// Nanoseconds of a millisecond.
+const MS: u64 = 1_000_000;
+
 /// Who keeps which key.
 #[derive(Debug)]
 pub struct Owners {
-    me: NodeId,
-    view: u64,
+    /// Its reports are of members that have said that they serve keys in this view.
+    membership: Membership,
     slots: Option<Slots>,
     members: Vec<NodeId>,
     settled: bool,
-    /// Until when nobody takes this node for dead, in milliseconds.
-    until_ms: u64,
     /// Grows with every view.
     generation: u32,
     /// Since which generation this node owns each slot.
@@ -40,13 +42,13 @@ pub struct Owners {
 impl Owners {
     /// Of a node that knows of no view.
     pub fn new(me: NodeId) -> Owners {
+        let mut membership = Membership::new(me, 0);
+        membership.handle_lease(0, Time::ZERO);
         Owners {
-            me,
-            view: 0,
+            membership,
             slots: None,
             members: Vec::new(),
             settled: false,
-            until_ms: 0,
             generation: 1,
             since: vec![1; SLOTS].into(),
         }
@@ -54,17 +56,22 @@ impl Owners {
 
     /// This node.
     pub fn me(&self) -> NodeId {
-        self.me
+        self.membership.me()
+    }
+
+    /// Who is there, and who this node is among them.
+    pub fn membership(&self) -> &Membership {
+        &self.membership
     }
 
     /// The member behind this node in the order of their numbers.
     pub(crate) fn next_member(&self) -> Option<NodeId> {
-        self.members.iter().copied().filter(|node| *node > self.me).min()
+        self.members.iter().copied().filter(|node| *node > self.me()).min()
     }
 
     /// The number of the view that it goes by.
     pub fn view(&self) -> u64 {
-        self.view
+        self.membership.view().number
     }
 
     /// The members that serve keys, when the view is settled.
@@ -72,30 +79,39 @@ impl Owners {
         self.settled.then_some(&self.members)
     }
 
-    /// Another view: nothing is served until it is settled. `afresh` when this node was away meanwhile: what it has
-    /// counts for nothing then. Says whether the view is new.
-    pub fn set_view(&mut self, view: u64, afresh: bool) -> bool {
-        if view <= self.view {
+    /// Another view: nothing is served until it is settled. What this node has counts for nothing where it was away
+    /// meanwhile, unless it `keeps` that all the same. Says whether the view is new.
+    pub fn handle_view(&mut self, now: Time, view: View, keeps: bool) -> bool {
+        if view.number <= self.view() {
             return false;
         }
+        let stays = self.membership.is_member() && self.membership.is_in(&view);
+        self.membership.adopt(&view);
+        self.membership.handle_view(now, view);
         self.generation += 1;
-        if afresh || !self.settled {
-            // somebody else may have owned anything in a view that never settled here
+        if !(stays || keeps) || !self.settled {
+            // another node may have owned anything in a view that never settled here
             self.slots = None;
         }
-        (self.view, self.settled) = (view, false);
+        self.settled = false;
         true
+    }
+
+    /// A member that serves keys has come as far as this view itself.
+    pub fn handle_claim(&mut self, node: NodeId) {
+        self.membership.handle_report(node, self.view());
     }
 
     /// All members of the view know it: these serve keys, with their weights.
     pub fn settle(&mut self, view: u64, members: &[Member]) {
-        if view != self.view {
+        if view != self.view() {
             return;
         }
+        let me = self.me();
         let slots = Slots::new(members);
         for slot in 0..SLOTS {
             let owner = |slots: &Option<Slots>| slots.as_ref().map(|s| s.slot(slot).primary);
-            if owner(&slots) == Some(self.me) && owner(&self.slots) != Some(self.me) {
+            if owner(&slots) == Some(me) && owner(&self.slots) != Some(me) {
                 self.since[slot] = self.generation;
             }
         }
@@ -103,9 +119,10 @@ impl Owners {
         (self.slots, self.settled) = (slots, true);
     }
 
-    /// Until then nobody takes this node for dead, so what it says of its keys is true.
-    pub fn set_lease(&mut self, until_ms: u64) {
-        self.until_ms = until_ms;
+    /// Until then nobody takes this node, in this incarnation, for dead, so what it says of its keys is true.
+    pub fn handle_lease(&mut self, incarnation: u64, until: Time) {
+        // a moment is truncated to milliseconds, and so is what it is compared with
+        self.membership.handle_lease(incarnation, Time(until.0 / MS * MS));
     }
 
     /// The owner of a slot; `None` while the view is not settled.
@@ -128,12 +145,16 @@ impl Owners {
 
     /// Whether this node may answer for a slot.
     pub fn is_here(&self, slot: usize, moment: Moment) -> bool {
-        self.owner(slot) == Some(self.me) && moment.now_ms < self.until_ms
+        self.owner(slot) == Some(self.me()) && self.has_lease(moment)
     }
 
     /// Whether this node may answer for its keys in that view.
     pub fn serves(&self, view: u64, moment: Moment) -> bool {
-        self.settled && self.view == view && moment.now_ms < self.until_ms
+        self.settled && self.view() == view && self.has_lease(moment)
+    }
+
+    fn has_lease(&self, moment: Moment) -> bool {
+        !self.membership.is_doubtful(Time(moment.now_ms * MS))
     }
 
     /// What an item that is stored now is marked with.
@@ -144,7 +165,7 @@ impl Owners {
     /// Whether an item of a key was stored before this node owned the key, or belongs to another node now.
     pub(crate) fn is_stale(&self, key: &[u8], generation: u32) -> bool {
         let slot = slot_of(key);
-        let moved = self.owner(slot).is_some_and(|owner| owner != self.me);
+        let moved = self.owner(slot).is_some_and(|owner| owner != self.me());
         moved || generation < self.since[slot]
     }
 }
@@ -152,6 +173,7 @@ impl Owners {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use members::Up;
 
     const NOW: Moment = Moment { now_ms: 10, wall_ms: 0 };
 
@@ -159,16 +181,21 @@ mod tests {
         nodes.iter().map(|node| Member { node: NodeId(*node), weight: 1 }).collect()
     }
 
-    fn settled(owners: &mut Owners, view: u64, nodes: &[u16]) {
-        assert!(owners.set_view(view, false));
-        owners.settle(view, &members(nodes));
+    fn view(number: u64, nodes: &[u16]) -> View {
+        let up = |node: &u16| Up { node: NodeId(*node), incarnation: 1, weight: 1, machine: 0 };
+        View::new(number, nodes.iter().map(up).collect())
+    }
+
+    fn settled(owners: &mut Owners, number: u64, nodes: &[u16]) {
+        assert!(owners.handle_view(Time::ZERO, view(number, nodes), false));
+        owners.settle(number, &members(nodes));
     }
 
     #[test]
     fn a_slot_that_was_anothers_meanwhile_begins_empty() {
         let mut owners = Owners::new(NodeId(1));
-        owners.set_lease(20);
         settled(&mut owners, 1, &[1, 2]);
+        owners.handle_lease(1, Time(20 * MS));
         let key = (0u32..).map(|n| n.to_le_bytes()).find(|key| owners.is_here(slot_of(key), NOW));
         let key = key.unwrap();
         let stored = owners.generation();
@@ -191,7 +218,8 @@ mod tests {
         let mut owners = Owners::new(NodeId(1));
         settled(&mut owners, 1, &[1]);
         let stored = owners.generation();
-        assert!(owners.set_view(2, false) && !owners.set_view(2, false));
+        assert!(owners.handle_view(Time::ZERO, view(2, &[1]), false));
+        assert!(!owners.handle_view(Time::ZERO, view(2, &[1]), false), "it is known");
         assert_eq!(owners.owner(7), None);
         settled(&mut owners, 3, &[1]);
         assert!(owners.is_stale(b"key", stored));
@@ -202,7 +230,7 @@ mod tests {
         let mut owners = Owners::new(NodeId(1));
         settled(&mut owners, 1, &[1]);
         assert!(!owners.is_here(3, NOW) && !owners.serves(1, NOW));
-        owners.set_lease(11);
+        owners.handle_lease(1, Time(11 * MS));
         assert!(owners.is_here(3, NOW) && owners.serves(1, NOW) && !owners.serves(2, NOW));
         assert!(!owners.is_here(3, Moment { now_ms: 11, ..NOW }));
     }

@@ -38,7 +38,7 @@ struct Inner {
     replies: Vec<Notify>,
     /// Where commands of other nodes are put together for a session.
     input: RefCell<Box<[u8]>>,
-    views: views::Views,
+    view_changed: Notify,
     long: run::Long,
 }
 
@@ -81,7 +81,7 @@ impl Courier {
             carries: Workers::new(cx, CARRY_TASKS),
             replies: (0..SERVE_TASKS).map(|_| Notify::new(cx)).collect(),
             input: RefCell::new(vec![0; INPUT_BYTES].into()),
-            views: views::Views::new(cx),
+            view_changed: Notify::new(cx),
             long: run::Long::new(wire::mix(cx.incarnation())),
             cx: cx.clone(),
             items,

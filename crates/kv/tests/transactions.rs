@@ -339,7 +339,7 @@ fn keys_that_part_meanwhile_are_not_changed_together() {
         let mut world = world();
         let client = world.client(1, Protocol::Resp);
         let courier = world.fronts[0].courier.clone();
-        courier.set_lease(courier.life(), Time(0));
+        courier.set_lease(courier.incarnation(), Time(0));
         world.send(client, line.as_bytes());
         (0..20).for_each(|_| world.turn());
         assert!(!world.clients[client].is_idle(), "it waits for the lease");

@@ -3,26 +3,10 @@
 use super::Courier;
 use super::carry::op;
 use crate::limits::{VIEW_PAUSE, VIEW_WAIT};
+use members::{Up, View};
 use netmem::Member;
-use netmem::service::{Up, View};
-use node::{Bug, Call, CallError, Cx, Notify};
-use std::cell::RefCell;
-use std::collections::BTreeSet;
+use node::{Bug, Call, CallError};
 use wire::{Channel, NodeId, Time};
-
-/// The view that the node goes by, or is about to.
-pub(super) struct Views {
-    view: RefCell<View>,
-    changed: Notify,
-    /// Members that have asked here, in this view: they serve keys, whatever they answered before.
-    claims: RefCell<BTreeSet<NodeId>>,
-}
-
-impl Views {
-    pub fn new(cx: &Cx) -> Views {
-        Views { view: RefCell::default(), changed: Notify::new(cx), claims: RefCell::default() }
-    }
-}
 
 /// What a member says of itself.
 enum Said {
@@ -35,32 +19,23 @@ enum Said {
 impl Courier {
     /// Who is up now, as the members' registry says it. Views come in ascending order; others are ignored.
     pub fn set_view(&self, view: View) {
-        let me = self.0.cx.id();
-        let before = self.0.views.view.borrow().incarnation(me);
-        // a node that was left out has missed who owned its keys meanwhile
-        let afresh = before.is_none() || before != view.incarnation(me);
-        let afresh = afresh && !self.0.cx.has_bug(Bug::FormerKeysServed);
+        let keeps = self.0.cx.has_bug(Bug::FormerKeysServed);
         let mut items = self.0.items.borrow_mut();
         let owners = items.owners_mut().expect("one of several nodes");
-        if owners.set_view(view.number, afresh) {
-            *self.0.views.view.borrow_mut() = view;
-            self.0.views.claims.borrow_mut().clear();
-            self.0.views.changed.notify_all();
+        if owners.handle_view(self.0.cx.now(), view, keeps) {
+            self.0.view_changed.notify_all();
         }
     }
 
-    /// The life that the view says this node is in; 0 when it is in none.
-    pub fn life(&self) -> u64 {
-        self.0.views.view.borrow().incarnation(self.0.cx.id()).unwrap_or(0)
+    /// The incarnation that the view says this node is in; 0 when it is in none.
+    pub fn incarnation(&self) -> u64 {
+        self.0.items.borrow().owners().map_or(0, |owners| owners.membership().incarnation())
     }
 
-    /// Until then nobody takes this node, in this life, for dead. After it, it answers for no key.
-    pub fn set_lease(&self, life: u64, until: Time) {
-        if life != self.life() {
-            return;
-        }
+    /// Until then nobody takes this node, in this incarnation, for dead. After it, it answers for no key.
+    pub fn set_lease(&self, incarnation: u64, until: Time) {
         let mut items = self.0.items.borrow_mut();
-        items.owners_mut().expect("one of several nodes").set_lease(until.0 / 1_000_000);
+        items.owners_mut().expect("one of several nodes").handle_lease(incarnation, until);
     }
 
     /// Whether all members know the view, so that keys are served.
@@ -70,15 +45,19 @@ impl Courier {
 
     pub(super) async fn follow_views(self) {
         loop {
-            let changed = self.0.views.changed.wait();
-            let view = self.0.views.view.borrow().clone();
-            let is_in = view.incarnation(self.0.cx.id()).is_some();
-            if is_in && !self.is_settled() {
-                self.settle(&view).await;
-            } else {
-                changed.await;
+            let changed = self.0.view_changed.wait();
+            match self.unsettled_view() {
+                Some(view) => self.settle(&view).await,
+                None => changed.await,
             }
         }
+    }
+
+    fn unsettled_view(&self) -> Option<View> {
+        let items = self.0.items.borrow();
+        let owners = items.owners()?;
+        let due = owners.membership().is_member() && owners.members().is_none();
+        due.then(|| owners.membership().view().clone())
     }
 
     /// Asks all members of a view until each has answered, or another view has come.
@@ -91,20 +70,19 @@ impl Courier {
                 None => return,
             }
         }
-        let claims = self.0.views.claims.borrow();
-        if claims.iter().all(|node| members.iter().any(|member| member.node == *node)) {
+        let others = view.others(self.0.cx.id());
+        let mut claims = others.map(|up| up.node).filter(|node| self.has_claimed(*node));
+        if claims.all(|node| members.iter().any(|member| member.node == node)) {
             self.0.items.borrow_mut().settle_view(view.number, &members, self.moment());
         }
     }
 
     /// Whether a member serves keys; `None` when another view has come before it said so.
     async fn serves_keys(&self, node: NodeId, view: u64) -> Option<bool> {
-        while self.0.views.view.borrow().number == view {
+        while self.view() == view {
             match if node == self.0.cx.id() { Said::Serves } else { self.ask(node, view).await } {
                 Said::Serves => return Some(true),
-                Said::ServesNot if !self.0.views.claims.borrow().contains(&node) => {
-                    return Some(false);
-                }
+                Said::ServesNot if !self.has_claimed(node) => return Some(false),
                 _ => self.0.cx.sleep(VIEW_PAUSE).await,
             }
         }
@@ -114,13 +92,19 @@ impl Courier {
     /// Whether a member that serves keys may go by a view as far as this node is concerned: it has come as far itself,
     /// and has not settled it without that member.
     pub(super) fn admits(&self, node: NodeId, view: u64) -> bool {
-        let items = self.0.items.borrow();
-        let Some(owners) = items.owners() else { return false };
+        let mut items = self.0.items.borrow_mut();
+        let Some(owners) = items.owners_mut() else { return false };
         let without = owners.members().is_some_and(|members| !members.contains(&node));
         if owners.view() == view && !without {
-            self.0.views.claims.borrow_mut().insert(node);
+            owners.handle_claim(node);
         }
         owners.view() > view || (owners.view() == view && !without)
+    }
+
+    /// Whether a member has asked here in this view: it serves keys, whatever it answered before.
+    fn has_claimed(&self, node: NodeId) -> bool {
+        let items = self.0.items.borrow();
+        items.owners().is_some_and(|owners| owners.membership().has_reported(node))
     }
 
     async fn ask(&self, node: NodeId, view: u64) -> Said {

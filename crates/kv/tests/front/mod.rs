@@ -172,7 +172,7 @@ impl World {
             shared.map(|node| self.fronts[usize::from(node) - 1].courier.clone()).collect();
         for courier in &couriers {
             courier.set_view(view.clone());
-            courier.set_lease(courier.life(), Time::NEVER);
+            courier.set_lease(courier.incarnation(), Time::NEVER);
         }
         self.until(|_| {
             live.iter().all(Service::is_settled) && couriers.iter().all(Courier::is_settled)
@@ -211,7 +211,7 @@ impl World {
         self.plan.fronts += 1;
         let front = self.front(self.plan.fronts);
         front.courier.set_view(self.view());
-        front.courier.set_lease(front.courier.life(), Time::NEVER);
+        front.courier.set_lease(front.courier.incarnation(), Time::NEVER);
         self.fronts.push(front);
     }
 

@@ -98,8 +98,8 @@ async fn follow(courier: Courier, member: members::Client) {
     loop {
         let changed = member.changed();
         courier.set_view(lenders_view(&member.lenders()));
-        let (life, until) = member.lends().unwrap_or((courier.life(), Time::ZERO));
-        courier.set_lease(life, until);
+        let (incarnation, until) = member.lends().unwrap_or((courier.incarnation(), Time::ZERO));
+        courier.set_lease(incarnation, until);
         changed.await;
     }
 }
