@@ -167,10 +167,7 @@ impl Service {
         trusts: bool,
         note: impl FnOnce(&mut Memory, Time, FrameNo),
     ) -> Option<Given> {
-        if self.0.home.borrow().is_freed(get.id.space) {
-            return None;
-        }
-        let (now, doubtful) = (self.cx().now(), self.is_doubtful_of(get.id));
+        let (now, doubtful) = (self.cx().now(), self.doubtful(get.id)?);
         self.0.pages.borrow_mut().handle_get(now, get, trusts, doubtful, note)
     }
 

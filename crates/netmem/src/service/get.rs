@@ -3,9 +3,10 @@
 use super::ahead::Seen;
 use super::counters::{Counters, Source};
 use super::events::Event;
-use super::faults::{Entered, FaultNo};
+use super::faults::FaultNo;
 use super::home::Way;
 use super::leave::Leaves;
+use super::pages::{Begun, Here};
 use super::store::Stored;
 use super::waiting::{Behind, First};
 use super::{Backing, Load, Service};
@@ -102,21 +103,21 @@ impl Service {
         let (start, mut began) = (self.cx().now(), self.begin_get());
         let earlier = self.fetches().begun();
         loop {
-            if self.0.home.borrow().is_freed(wanted.id.space) {
-                return Err(GetError::Freed);
-            }
-            if let Some(got) = self.find(wanted, false) {
-                self.count_here(began);
-                return Ok(got);
-            }
-            let entered = self.fetches().enter(wanted);
-            match entered {
-                Entered::Full => return Err(GetError::NoMemory),
-                Entered::First(number) => {
+            let doubtful = self.doubtful(wanted.id).ok_or(GetError::Freed)?;
+            let now = self.cx().now();
+            let begun = self.0.pages.borrow_mut().handle_request(now, wanted, doubtful);
+            match begun {
+                Begun::Here(here) => {
+                    let got = self.take_here(wanted, here);
+                    self.count_here(began);
+                    return Ok(got);
+                }
+                Begun::Full => return Err(GetError::NoMemory),
+                Begun::First(number) => {
                     self.note_use(wanted, Seen::Fault);
                     return self.fetch_first(wanted, number, start).await;
                 }
-                Entered::Behind(number) => {
+                Begun::Behind(number) => {
                     began = None; // what is measured is a find without a wait
                     self.count(|counters| counters.coalesced += 1);
                     let is_earlier = self.fetches().is_among(number, earlier);
@@ -133,29 +134,27 @@ impl Service {
         }
     }
 
-    /// In the node's own frames, or just leaving them. A mirror of a shared page may be older than what its writer
-    /// has: it counts only when the directory `trusts` it.
-    fn find(&self, wanted: Wanted, trusts: bool) -> Option<Got> {
-        let (got, seen) = self.find_here(wanted, trusts)?;
-        seen.into_iter().for_each(|seen| self.note_use(wanted, seen));
-        Some(got)
-    }
-
-    /// The page, and what its use says of the next ones.
-    pub(super) fn find_here(&self, wanted: Wanted, trusts: bool) -> Option<(Got, Option<Seen>)> {
+    /// A page of which the directory says that this node's own mirror is what there is.
+    fn find_own(&self, wanted: Wanted) -> Option<Got> {
         let (now, doubtful) = (self.cx().now(), self.is_doubtful_of(wanted.id));
-        let mut pages = self.0.pages.borrow_mut();
-        if pages.version(wanted.id).is_some_and(|version| version >= wanted.at_least) {
-            let (got, seen) = pages.handle_use(now, wanted, trusts, doubtful)?;
-            return Some((got, Some(seen)));
-        }
-        drop(pages);
-        self.take_back(wanted).map(|got| (got, None))
+        let here = self.0.pages.borrow_mut().handle_use(now, wanted, true, doubtful)?;
+        Some(self.take_here(wanted, here))
     }
 
-    /// A clean page on its way to another node comes back; that one may keep its copy.
-    fn take_back(&self, wanted: Wanted) -> Option<Got> {
-        let Leaves { version, data, checksum, .. } = self.leaving().take_back(&wanted)?;
+    /// A program gets a page that is here.
+    fn take_here(&self, wanted: Wanted, here: Here) -> Got {
+        match here {
+            Here::Kept(got, seen) => {
+                self.note_use(wanted, seen);
+                got
+            }
+            Here::Leaving(leaves) => self.take_back(wanted, leaves),
+        }
+    }
+
+    /// A clean page on its way to another node comes back.
+    pub(super) fn take_back(&self, wanted: Wanted, leaves: Leaves) -> Got {
+        let Leaves { version, data, checksum, .. } = leaves;
         self.count(|counters| counters.taken_back += 1);
         let arrival =
             Arrival { id: wanted.id, version, duplicate: true, reused: true, ..Arrival::default() };
@@ -165,7 +164,7 @@ impl Service {
         if self.keep(arrival, stored) {
             self.announce(wanted.id, version);
         }
-        Some(got)
+        got
     }
 
     /// Waits for a fetch under way: for one that was begun unasked only as long as a peer is waited for beside which
@@ -335,7 +334,9 @@ impl Service {
     }
 
     async fn step(&self, wanted: Wanted, trail: &mut Trail) -> Step {
-        if let Some(got) = Some(wanted).filter(|_| trail.own).and_then(|w| self.find(w, true)) {
+        if trail.own
+            && let Some(got) = self.find_own(wanted)
+        {
             return Step::Got(got);
         }
         if (trail.own || std::mem::take(&mut trail.logged))
@@ -543,10 +544,7 @@ impl Service {
 
     /// As [`keep`](Service::keep), of a page that was used last at `used`.
     pub(super) fn keep_of(&self, used: Time, arrival: Arrival, stored: Stored) -> bool {
-        if self.0.home.borrow().is_freed(arrival.id.space) || !self.hears(arrival.id) {
-            return false;
-        }
-        if !self.make_room(stored.data.len()) {
+        if !self.0.home.borrow().may_keep(arrival.id) || !self.make_room(stored.data.len()) {
             return false;
         }
         let installed = self.store_mut().install(used, arrival, stored);

@@ -27,6 +27,17 @@ pub enum Way {
     Back(GetReply),
 }
 
+/// Whether what is here of a space is to be believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trust {
+    /// It is.
+    Sure,
+    /// Others may take this node for dead, and have written to the space meanwhile.
+    Doubtful,
+    /// Nothing of the space exists.
+    Freed,
+}
+
 /// What another view means for others.
 #[derive(Debug)]
 pub struct Change {
@@ -96,6 +107,22 @@ impl Home {
     /// Who writes.
     pub fn leases(&mut self) -> &mut Leases {
         &mut self.leases
+    }
+
+    /// Whether what is here of a space is to be believed.
+    pub fn trust(&self, now: Time, space: SpaceId) -> Trust {
+        match space.owner() {
+            _ if self.is_freed(space) => Trust::Freed,
+            None if self.members.is_doubtful(now) => Trust::Doubtful,
+            _ => Trust::Sure,
+        }
+    }
+
+    /// Whether a copy of a page may be kept: its space exists, and this node would be told that the copy is outdated.
+    /// In no view it is known to nobody.
+    pub fn may_keep(&self, id: PageId) -> bool {
+        let is_told = id.space.owner().is_some() || self.members.is_member();
+        is_told && !self.is_freed(id.space)
     }
 
     /// Whether a space was freed.

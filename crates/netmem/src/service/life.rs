@@ -8,7 +8,7 @@
 
 use super::Service;
 use super::events::Event;
-use super::home::Way;
+use super::home::{Trust, Way};
 use super::put::Weak;
 use crate::limits::FAILED_MAX;
 use crate::page::{PageId, SpaceId};
@@ -113,6 +113,14 @@ impl Service {
         id.space.owner().is_none() && self.is_doubtful()
     }
 
+    /// The same; `None` when the page's space was freed.
+    pub(super) fn doubtful(&self, id: PageId) -> Option<bool> {
+        match self.0.home.borrow().trust(self.cx().now(), id.space) {
+            Trust::Freed => None,
+            trust => Some(trust == Trust::Doubtful),
+        }
+    }
+
     /// Whether others may take this node for dead.
     pub(super) fn is_doubtful(&self) -> bool {
         self.0.home.borrow().members().is_doubtful(self.cx().now())
@@ -132,11 +140,6 @@ impl Service {
     /// had nobody here to tell, and the directory of today does not know.
     pub(super) fn is_of_today(&self, id: PageId, began: u64) -> bool {
         id.space.owner().is_some() || began == self.view_number()
-    }
-
-    /// Whether this node would be told that its copy of a page is outdated: in no view nobody knows of it.
-    pub(super) fn hears(&self, id: PageId) -> bool {
-        id.space.owner().is_some() || self.0.home.borrow().members().is_member()
     }
 
     /// Where a request goes, by this node's directory. What it does not know is nowhere only while nobody takes this

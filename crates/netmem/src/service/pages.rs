@@ -12,9 +12,9 @@ use super::Service;
 use super::ahead::Seen;
 use super::answer::Given;
 use super::counters::Source;
-use super::faults::Faults;
+use super::faults::{Entered, FaultNo, Faults};
 use super::get::{GetError, Got};
-use super::leave::Leaving;
+use super::leave::{Leaves, Leaving};
 use super::life::Remains;
 use super::share::HandedOn;
 use super::store::Store;
@@ -26,6 +26,28 @@ use crate::protocol::{Get, Record};
 use members::View;
 use std::cell::{Ref, RefMut};
 use wire::{NodeId, Time};
+
+/// A page that is here.
+#[derive(Debug)]
+pub enum Here {
+    /// In a frame, and what its use says of the next ones.
+    Kept(Got, Seen),
+    /// On its way to another node, which may keep its copy.
+    Leaving(Leaves),
+}
+
+/// What a request for a page is to do.
+#[derive(Debug)]
+pub enum Begun {
+    /// Nothing more: the page is here.
+    Here(Here),
+    /// Fetch it.
+    First(FaultNo),
+    /// Wait for another request's fetch.
+    Behind(FaultNo),
+    /// Nothing: too many fetches are in flight.
+    Full,
+}
 
 /// One node's.
 #[derive(Debug)]
@@ -88,21 +110,37 @@ impl Pages {
         (fits && !old && !untrusted && !self.doubts(wanted.id, doubtful)).then_some(frame)
     }
 
-    /// The node's own program uses a page in the frames. Answers with the page, and what its use says of the next ones.
+    /// A request for a page begins.
+    pub fn handle_request(&mut self, now: Time, wanted: Wanted, doubtful: bool) -> Begun {
+        if let Some(here) = self.handle_use(now, wanted, false, doubtful) {
+            return Begun::Here(here);
+        }
+        match self.fetches.enter(wanted) {
+            Entered::First(number) => Begun::First(number),
+            Entered::Behind(number) => Begun::Behind(number),
+            Entered::Full => Begun::Full,
+        }
+    }
+
+    /// The node's own program uses a page, if it is here.
     pub fn handle_use(
         &mut self,
         now: Time,
         wanted: Wanted,
         trusts: bool,
         doubtful: bool,
-    ) -> Option<(Got, Seen)> {
+    ) -> Option<Here> {
+        let here = self.version(wanted.id).is_some_and(|version| version >= wanted.at_least);
+        if !here {
+            return self.leaving.take_back(&wanted).map(Here::Leaving);
+        }
         let frame = self.fitting(wanted, trusts, doubtful)?;
         let version = self.store.memory().page(frame)?.version;
         let data = self.store.stored(frame).data.clone();
         let first = self.store.memory().role(frame) == Role::Ahead;
         self.store.memory_mut().handle_use(now, frame);
         let seen = if first { Seen::Early } else { Seen::Here };
-        Some((Got { version, data, source: Source::Local }, seen))
+        Some(Here::Kept(Got { version, data, source: Source::Local }, seen))
     }
 
     /// Another node asks for a page that is in the frames or leaving them; `note` says what kind of use that is.
@@ -282,5 +320,157 @@ impl Service {
     /// The same, to change it.
     pub(super) fn writing_mut(&self) -> RefMut<'_, Writing> {
         RefMut::map(self.0.pages.borrow_mut(), |pages| &mut pages.writing)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::store::Stored;
+    use super::*;
+    use crate::memory::{Arrival, Class, MemoryConfig, Offer};
+    use crate::page::PageStamp;
+    use endpoint::{Frames, HeapRegion};
+    use members::Up;
+
+    const ME: NodeId = NodeId(1);
+    const NOW: Time = Time(1_000_000);
+    const VERSION: Version = Version(5);
+
+    fn pages() -> Pages {
+        let config = MemoryConfig { frames: 8, local_min: 0, counts_uses: false };
+        Pages::new(Store::new(config, 1 << 20))
+    }
+
+    fn shared(index: u64) -> PageId {
+        PageId { space: SpaceId::shared(7), index }
+    }
+
+    fn private(index: u64) -> PageId {
+        PageId { space: SpaceId::private(ME, 3), index }
+    }
+
+    fn wanted(id: PageId) -> Wanted {
+        Wanted { id, at_least: VERSION, bytes: 100 }
+    }
+
+    fn stored() -> Stored {
+        let data = Frames::new(HeapRegion::new(1)).copy_of(&[7; 100]).unwrap();
+        let checksum = PageStamp::of(shared(0), VERSION, [&data[..]]).checksum;
+        Stored { written: true, ..Stored::new(data, checksum) }
+    }
+
+    /// A page that this node has written, and nobody else has.
+    fn write(pages: &mut Pages, id: PageId) -> FrameNo {
+        let durability = Durability::Dirty { copies: 0 };
+        let class = Class::Volatile;
+        let arrival = Arrival { id, version: VERSION, class, durability, ..Arrival::default() };
+        pages.store.install(NOW, arrival, stored()).unwrap()
+    }
+
+    fn mirror(pages: &mut Pages, id: PageId) {
+        let (age, chances) = (crate::Age::NEWEST, 0);
+        let offer =
+            Offer { id, version: VERSION, blocks: 1, age, chances, reused: false, mirror: true };
+        pages.store.accept(NOW, offer, stored()).unwrap();
+    }
+
+    fn is_here(pages: &mut Pages, id: PageId, trusts: bool, doubtful: bool) -> bool {
+        pages.handle_use(NOW, wanted(id), trusts, doubtful).is_some()
+    }
+
+    #[test]
+    fn a_mirror_of_a_shared_page_is_read_only_where_the_directory_trusts_it() {
+        let mut pages = pages();
+        mirror(&mut pages, shared(1));
+        assert!(!is_here(&mut pages, shared(1), false, false));
+        assert!(is_here(&mut pages, shared(1), true, false));
+        assert!(!is_here(&mut pages, shared(1), true, true), "others take this node for dead");
+        let get = Get::new(shared(1), VERSION, 100, NodeId(2));
+        let mut give = |trusts, bytes| {
+            let get = Get { bytes, ..get };
+            pages.handle_get(NOW, &get, trusts, false, Memory::handle_copied).is_some()
+        };
+        assert!(!give(false, 100) && give(true, 100) && !give(true, 99));
+    }
+
+    #[test]
+    fn private_pages_are_believed_whatever_others_take_this_node_for() {
+        let mut pages = pages();
+        write(&mut pages, private(1));
+        write(&mut pages, shared(1));
+        assert!(is_here(&mut pages, private(1), false, true));
+        assert!(is_here(&mut pages, shared(1), false, false));
+        assert!(!is_here(&mut pages, shared(1), false, true));
+    }
+
+    #[test]
+    fn one_request_fetches_and_another_one_waits_for_it() {
+        let mut pages = pages();
+        let begun = pages.handle_request(NOW, wanted(shared(1)), false);
+        let Begun::First(first) = begun else { panic!("{begun:?}") };
+        let begun = pages.handle_request(NOW, wanted(shared(1)), false);
+        assert!(matches!(begun, Begun::Behind(number) if number == first));
+        write(&mut pages, shared(1));
+        let begun = pages.handle_request(NOW, wanted(shared(1)), false);
+        assert!(matches!(begun, Begun::Here(Here::Kept(..))), "{begun:?}");
+    }
+
+    #[test]
+    fn a_busy_page_of_a_freed_space_goes_when_it_is_busy_no_more() {
+        let mut pages = pages();
+        let frame = write(&mut pages, shared(1));
+        write(&mut pages, shared(2));
+        pages.store.memory_mut().handle_sending(frame);
+        pages.free_space(shared(1).space);
+        assert_eq!((pages.version(shared(1)), pages.version(shared(2))), (Some(VERSION), None));
+        pages.finish_freeing();
+        assert_eq!(pages.version(shared(1)), Some(VERSION));
+        pages.store.memory_mut().handle_sent(frame);
+        pages.finish_freeing();
+        assert!(pages.is_absent(shared(1)) && pages.unfinished.is_empty());
+    }
+
+    #[test]
+    fn of_an_incarnation_that_is_over_private_pages_stay_and_losses_are_remembered() {
+        let mut pages = pages();
+        for id in [private(1), shared(1), shared(2)] {
+            write(&mut pages, id);
+        }
+        mirror(&mut pages, shared(3));
+        let busy = pages.store.memory().find(shared(2)).unwrap();
+        let safe = pages.store.memory().find(shared(1)).unwrap();
+        pages.store.handle_mirror(safe, VERSION, (NodeId(2), 1));
+        pages.store.memory_mut().handle_sending(busy);
+        let up = |node| Up { node: NodeId(node), incarnation: 1, weight: 1, machine: 0 };
+        pages.handle_end(ME, &View::new(2, vec![up(2)]), true);
+        let here = [private(1), shared(1), shared(2), shared(3)].map(|id| pages.version(id));
+        assert_eq!(here, [Some(VERSION), None, Some(VERSION), None]);
+        assert!(!pages.has_failed(shared(1)), "node 2 has a mirror");
+        assert!(pages.has_failed(shared(2)) && !pages.has_failed(private(1)));
+        assert!(!is_here(&mut pages, shared(2), true, false), "it is being sent");
+        pages.forget_remains();
+        assert!(pages.doubts(shared(2), false));
+        pages.store.memory_mut().handle_sent(busy);
+        pages.forget_remains();
+        assert!(pages.is_absent(shared(2)) && !pages.doubts(shared(2), false));
+        pages.handle_write(shared(2));
+        assert!(!pages.has_failed(shared(2)));
+    }
+
+    #[test]
+    fn a_clean_copy_is_dropped_and_what_this_node_writes_is_not() {
+        let mut pages = pages();
+        let holder = crate::directory::Holder { node: ME, incarnation: 1, role: HolderRole::Clean };
+        let drop =
+            |id| Record { id, version: VERSION, holder, copies: 0, lost: false, writer: false };
+        write(&mut pages, shared(1));
+        let begun = pages.writing.begin_ask(shared(1));
+        pages.writing.handle_granted(shared(1), begun, VERSION);
+        mirror(&mut pages, shared(2));
+        assert!(pages.handle_drop(&drop(shared(1))) && pages.version(shared(1)).is_some());
+        assert!(pages.handle_drop(&drop(shared(2))), "a mirror of the same version stays");
+        assert!(pages.version(shared(2)).is_some());
+        pages.writing.end_giving_back(shared(1), true);
+        assert!(pages.handle_drop(&drop(shared(1))) && pages.version(shared(1)).is_none());
     }
 }

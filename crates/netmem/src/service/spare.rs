@@ -6,6 +6,7 @@
 
 use super::Service;
 use super::get::{GetError, Got};
+use super::pages::Here;
 use super::prefetch::Hint;
 use crate::limits::{CLEARED_STRETCHES_MAX, FREE_STRETCHES};
 use crate::memory::FrameNo;
@@ -18,10 +19,13 @@ impl Service {
     /// service, and none has to leave them for it. Of a space without stable storage.
     pub async fn take_out(&self, wanted: Wanted) -> Result<Got, GetError> {
         let (start, began) = (self.cx().now(), self.begin_get());
-        if self.0.home.borrow().is_freed(wanted.id.space) {
-            return Err(GetError::Freed);
-        }
-        if let Some((got, _)) = self.find_here(wanted, false) {
+        let doubtful = self.doubtful(wanted.id).ok_or(GetError::Freed)?;
+        let here = self.0.pages.borrow_mut().handle_use(start, wanted, false, doubtful);
+        if let Some(here) = here {
+            let got = match here {
+                Here::Kept(got, _) => got,
+                Here::Leaving(leaves) => self.take_back(wanted, leaves),
+            };
             self.count_here(began);
             self.hint(wanted.id, Hint::DontNeed);
             return Ok(got);
