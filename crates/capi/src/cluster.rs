@@ -152,7 +152,7 @@ fn join(
     let mut running = running.map_err(ReachError::from)?;
     let service = running.services.memory.clone().expect("it was asked for");
     let late = clock::now() + SETTLE_SPAN;
-    let is_in = || service.life() != 0 && service.is_settled();
+    let is_in = || service.incarnation() != 0 && service.is_settled();
     running.host.run(|| is_in() || clock::now() >= late)?;
     Ep::of_member(running, service)
 }

@@ -36,7 +36,7 @@ impl Role {
 pub struct Holder {
     /// The node.
     pub node: NodeId,
-    /// Its life: a later one has nothing that it does not say itself.
+    /// Its incarnation: a later one has nothing that it does not say itself.
     pub incarnation: u64,
     /// What it has.
     pub role: Role,
@@ -175,7 +175,7 @@ pub enum Refusal {
 
 /// What a look-up says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found<'a> {
+pub enum Lookup<'a> {
     /// Who has the page in a version that will do.
     Held(&'a Entry),
     /// That version, or a newer one, existed in network memory only and is gone.
@@ -242,13 +242,13 @@ impl Directory {
     }
 
     /// Who has the page in version `at_least` or a newer one.
-    pub fn look_up(&self, id: PageId, at_least: Version) -> Found<'_> {
+    pub fn look_up(&self, id: PageId, at_least: Version) -> Lookup<'_> {
         match self.entry(id) {
-            Some(entry) if entry.version < at_least => Found::Unknown,
-            Some(entry) if entry.lost => Found::Lost(entry.version),
-            Some(entry) if entry.holders.is_empty() => Found::Unknown,
-            Some(entry) => Found::Held(entry),
-            None => Found::Unknown,
+            Some(entry) if entry.version < at_least => Lookup::Unknown,
+            Some(entry) if entry.lost => Lookup::Lost(entry.version),
+            Some(entry) if entry.holders.is_empty() => Lookup::Unknown,
+            Some(entry) => Lookup::Held(entry),
+            None => Lookup::Unknown,
         }
     }
 
@@ -331,8 +331,9 @@ impl Directory {
         Ok(())
     }
 
-    /// A holder has given the page up. Counts only if it is known in just this version and life, and where a clean copy
-    /// was given up not as a mirror, so that a late message cannot take away what came after it. Says whether it did.
+    /// A holder has given the page up. Counts only if it is known in just this version and incarnation, and where a
+    /// clean copy was given up not as a mirror, so that a late message cannot take away what came after it. Says
+    /// whether it did.
     pub fn unregister(&mut self, id: PageId, version: Version, gone: Holder) -> bool {
         let Some(at) = self.find(id) else { return false };
         let entry = &mut self.slab[at];
@@ -350,8 +351,8 @@ impl Directory {
         true
     }
 
-    /// A node is down, or back in a later life: whatever it held in incarnations up to `last` is gone. `hurt` gets
-    /// every page that lost a mirror, as it is now: lost, or to be mirrored anew. Takes time for every entry.
+    /// A node is down, or back in a later incarnation: whatever it held in incarnations up to `last` is gone. `hurt`
+    /// gets every page that lost a mirror, as it is now: lost, or to be mirrored anew. Takes time for every entry.
     pub fn drop_node(&mut self, node: NodeId, last: u64, mut hurt: impl FnMut(&Entry)) {
         let gone = |holder: &Holder| holder.node == node && holder.incarnation <= last;
         for at in 0..self.slab.len() {

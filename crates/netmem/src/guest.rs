@@ -7,25 +7,26 @@
 //! | part | what it does |
 //! | --- | --- |
 //! | [`Keeping`] | which holders have which page; what a fetch, a store, a mend comes to |
-//! | [`Standing`] | what is known of each holder: its life, whether it answers, has room |
-//! | [`Places`] | the holders of every page |
+//! | [`Standing`] | what is known of each holder: its incarnation, whether it answers, has room |
+//! | [`Entries`] | the holders of every page |
 //! | [`Visits`] | what is done in the background, and when |
-//! | [`Ways`] | how holders are asked: by whom, and whether that waits or blocks, is the world's |
+//! | [`Transport`] | how holders are asked: by whom, and whether that waits or blocks, is the world's |
 //!
-//! Requests are async functions over [`Ways`]. A thread that faults on a page drives its own links and blocks, so
+//! Requests are async functions over [`Transport`]. A thread that faults on a page drives its own links and blocks, so
 //! there they are over when they are polled for the first time; in the simulator they wait as all do.
 //!
 //! Invariants: a version counts as stored when as many different nodes as asked for have said that they have it; a page
-//! whose holders are all in another life than when they took it is lost, and one whose holders do not answer is not.
+//! whose holders are all in another incarnation than when they took it is lost, and one whose holders do not answer is
+//! not.
 
 mod asking;
+mod entries;
 mod keeping;
-mod places;
 mod standing;
 mod visits;
 
-pub use asking::{Found, Gone, Refused, Ways, found, offer, reminder, taken};
+pub use asking::{Gone, Refused, Response, Transport, found, offer, reminder, taken};
+pub use entries::{Entries, Entry, Replica, Replicas};
 pub use keeping::{Keeping, Obsolete};
-pub use places::{Held, HeldBy, Place, Places};
 pub use standing::Standing;
 pub use visits::Visits;

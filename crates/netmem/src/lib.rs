@@ -35,7 +35,7 @@ mod slots;
 mod trend;
 
 pub use ages::{Age, Histogram, Uses};
-pub use directory::{Directory, Entry, Found, Holder, Outcome, Refusal, Role as HolderRole};
+pub use directory::{Directory, Entry, Holder, Lookup, Outcome, Refusal, Role as HolderRole};
 pub use epoch::{Digest, Epoch, EpochConfig, Share};
 pub use epochs::{Ending, Epochs, Mode};
 pub use hints::{Full, Hints, Run, is_worth, just_in_time};

@@ -172,7 +172,7 @@ pub const FREED_MAX: usize = 4096;
 pub const FREED_SPAN: Duration = Duration::from_secs(60);
 /// How long a private space's pages outlive a node that went down without coming back: it may have been paused only.
 pub const ORPHAN_SPAN: Duration = Duration::from_secs(60);
-/// Pages remembered of which a version was not durable when this node's life ended: 24 bytes each.
+/// Pages remembered of which a version was not durable when this node's incarnation ended: 24 bytes each.
 pub const FAILED_MAX: usize = 1 << 16;
 /// How long pages of a process that is no node outlive its last word: it may be stopped (Ctrl-Z), or its machine cut
 /// off.

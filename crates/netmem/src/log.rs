@@ -1,6 +1,6 @@
 //! A node's log of pages, in one file of one of its disks.
 //!
-//! It is a second copy of what other nodes have, for as long as its node's process lives: nothing is read of an earlier
+//! It is a second copy of what other nodes have, for as long as its node's process runs: nothing is read of an earlier
 //! one, so the index and the pages' stamps are in memory only, and the file is removed when the log begins. So a page
 //! need not be appended at the end either. It takes the first free blocks; what was superseded or forgotten leaves
 //! room for others at once, and the file is never longer than its limit.

@@ -31,10 +31,11 @@ impl SpaceId {
         SpaceId::private(NodeId(0), serial)
     }
 
-    /// The private space of a node's cache, whose disk has all of it, in this life of the node: scans come through it,
-    /// so a page in it that was used once is worth less to others than elsewhere. Of `life` 46 bits count.
-    pub const fn cache(owner: NodeId, life: u64) -> SpaceId {
-        SpaceId(SpaceId::private(owner, life).0 | Self::CACHE)
+    /// The private space of a node's cache, whose disk has all of it, in this incarnation of the node: scans come
+    /// through it, so a page in it that was used once is worth less to others than elsewhere. Of `incarnation` 46 bits
+    /// count.
+    pub const fn cache(owner: NodeId, incarnation: u64) -> SpaceId {
+        SpaceId(SpaceId::private(owner, incarnation).0 | Self::CACHE)
     }
 
     /// Whether it is a [cache](SpaceId::cache)'s.

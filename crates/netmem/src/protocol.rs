@@ -152,8 +152,8 @@ fn read_flag(input: &mut Decoder<'_>) -> Result<bool, Short> {
 pub struct Put {
     /// What they are.
     pub stamp: PageStamp,
-    /// The life of the node that sends it.
-    pub life: u64,
+    /// The incarnation of the node that sends it.
+    pub incarnation: u64,
     /// How old the page is, effectively.
     pub age: Age,
     /// Times that it may still be passed on without a use.
@@ -162,7 +162,8 @@ pub struct Put {
     pub copies: u8,
     /// It was used again since it was read from disk.
     pub reused: bool,
-    /// Number of the sender's view. A mirror is taken in by who has the same: both must mean the same lives of nodes.
+    /// Number of the sender's view. A mirror is taken in by who has the same: both must mean the same incarnations of
+    /// nodes.
     pub view: u64,
 }
 
@@ -176,15 +177,19 @@ impl Put {
 impl Message for Put {
     fn write(&self, out: &mut Encoder<'_>) {
         self.stamp.encode(out);
-        out.u64(self.life).u64(self.age.0).u8(self.chances).u8(self.copies).u8(self.reused.into());
+        out.u64(self.incarnation)
+            .u64(self.age.0)
+            .u8(self.chances)
+            .u8(self.copies)
+            .u8(self.reused.into());
         out.u64(self.view);
     }
 
     fn read(input: &mut Decoder<'_>) -> Result<Put, Short> {
         let stamp = PageStamp::decode(input)?;
-        let (life, age) = (input.u64()?, Age(input.u64()?));
+        let (incarnation, age) = (input.u64()?, Age(input.u64()?));
         let (chances, copies, reused) = (input.u8()?, input.u8()?, read_flag(input)?);
-        Ok(Put { stamp, life, age, chances, copies, reused, view: input.u64()? })
+        Ok(Put { stamp, incarnation, age, chances, copies, reused, view: input.u64()? })
     }
 }
 
@@ -294,7 +299,7 @@ pub struct Lease {
     pub id: PageId,
     /// Number of the sender's view.
     pub view: u64,
-    /// Which life of the sender's node asks.
+    /// Which incarnation of the sender's node asks.
     pub incarnation: u64,
 }
 

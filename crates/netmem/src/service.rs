@@ -30,10 +30,10 @@ mod get;
 mod guesses;
 mod guests;
 mod home;
+mod incarnation;
 mod latency;
 mod leases;
 mod leave;
-mod life;
 mod logged;
 mod many;
 mod notices;
@@ -110,7 +110,7 @@ pub trait Backing {
 }
 
 /// The log of this node that [`Class::MirroredAndLogged`](crate::Class::MirroredAndLogged) asks for, a second copy
-/// beside a mirror. It is of one life of its process: a later one begins with an empty log. See
+/// beside a mirror. It is of one incarnation of its process: a later one begins with an empty log. See
 /// [`PageLog`](crate::PageLog).
 pub trait Log {
     /// Appends a page; it is on stable storage when this ends well, and what the log had of it before need not be any

@@ -202,7 +202,7 @@ fn a_copy_that_came_again_before_it_was_missed_goes() {
     let (mut world, disk) = with_disk(4, 64);
     let id = world.page_of(3);
     read_by(&mut world, &disk, id, &[2]);
-    let (node, incarnation) = (NodeId(2), world.lives[1]);
+    let (node, incarnation) = (NodeId(2), world.incarnations[1]);
     let stale = Stale { node, incarnation, version: Version(late(1)) };
     let get = Get { stale: Some(stale), ..Get::new(id, Version(late(1)), 4096, NodeId(4)) };
     let (cx, body) = (world.cx(4), get.encode());
@@ -257,7 +257,7 @@ fn what_was_read_between_two_lives_is_not_kept() {
     let (mut world, disk) = with_disk(5, 64);
     let id = (0..).map(shared).find(|id| [2, 4].contains(&world.primary(*id))).unwrap();
     disk.pages.borrow_mut().insert(id, late(1));
-    world.service(3).set_lease(world.lives[2], world.net.now);
+    world.service(3).set_lease(world.incarnations[2], world.net.now);
     world.give_up(3);
     world.service(3).follow(world.up());
     assert_eq!(world.read(3, id, 0), (late(1), Source::Backing));
@@ -267,7 +267,7 @@ fn what_was_read_between_two_lives_is_not_kept() {
     world.next_view();
     world.settle();
     world.come_back(3);
-    world.service(3).set_lease(world.lives[2], Time::NEVER);
+    world.service(3).set_lease(world.incarnations[2], Time::NEVER);
     assert_eq!((world.read(5, id, 0).0, world.read(3, id, 0).0), (late(2), late(2)));
 }
 

@@ -141,7 +141,8 @@ fn a_page_of_more_mirrors_than_leave_place_for_a_log_is_durable_without_it() {
     assert_eq!(world.mirrors(id).len(), 2, "{:?}", world.where_is(id));
 }
 
-/// Its holder drops it when it hears of the owner's new life, and says nothing of it: there is no entry to be left.
+/// Its holder drops it when it hears of the owner's new incarnation, and says nothing of it: there is no entry to be
+/// left.
 #[test]
 fn mirrors_of_an_owners_earlier_life_are_not_registered() {
     let mut world = World::new(4, |_| small(64));

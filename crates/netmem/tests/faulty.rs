@@ -25,7 +25,7 @@ enum Op {
         node: u16,
         page: u64,
     },
-    /// Another node is down, and comes back later in its next life.
+    /// Another node is down, and comes back later in its next incarnation.
     Kill(u16),
     Revive,
     /// A node lends so many frames, and all others what they can.
@@ -194,7 +194,7 @@ proptest! {
     }
 }
 
-/// What is left of an earlier life's private space is nobody's: the next life does not hear of it.
+/// What is left of an earlier incarnation's private space is nobody's: the next incarnation does not hear of it.
 #[test]
 fn a_node_that_comes_back_begins_anew() {
     let mut run = Run::new(1, 0);

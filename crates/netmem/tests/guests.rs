@@ -50,8 +50,8 @@ fn bare(body: &[u8]) -> Load<'_> {
 fn put(world: &mut World, to: u16, id: PageId, version: u64) -> Result<NodeId, No> {
     let bytes = content(id, version);
     let stamp = PageStamp::of(id, Version(version), [&bytes[..]]);
-    let (life, view, age) = (0, 0, Age::NEWEST);
-    let put = Put { stamp, life, age, chances: 0, copies: 2, reused: true, view };
+    let (incarnation, view, age) = (0, 0, Age::NEWEST);
+    let put = Put { stamp, incarnation, age, chances: 0, copies: 2, reused: true, view };
     let (body, mut trailer) = (put.encode(), [0; PageStamp::BYTES]);
     stamp.encode(&mut Encoder::new(&mut trailer));
     let load = Load { body: &body, data: Some(bytes), trailer: &trailer, lands: false };

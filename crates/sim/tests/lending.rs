@@ -86,7 +86,7 @@ impl Cluster {
         for node in nodes {
             let memory = self.memory(node);
             assert_eq!(memory.view(), view, "{node}");
-            assert_eq!(Some(memory.life()), view.incarnation(node), "{node}");
+            assert_eq!(Some(memory.incarnation()), view.incarnation(node), "{node}");
             assert!(memory.is_settled() && memory.is_consistent(), "{node}");
         }
         view.number
@@ -109,10 +109,10 @@ fn all_that_lend_agree_and_keep_each_others_pages() {
 #[test]
 fn a_machine_that_pauses_for_5_s_goes_on_in_its_life() {
     let mut cluster = Cluster::new(2);
-    let (number, life) = (cluster.agreed(), cluster.memory(SERVER).life());
+    let (number, life) = (cluster.agreed(), cluster.memory(SERVER).incarnation());
     cluster.0.pause(SERVER, Picos::seconds(5));
     cluster.pass(15);
-    assert_eq!((cluster.agreed(), cluster.memory(SERVER).life()), (number, life));
+    assert_eq!((cluster.agreed(), cluster.memory(SERVER).incarnation()), (number, life));
     let lost: u64 =
         cluster.0.nodes().iter().map(|node| cluster.memory(*node).counters().lost_pages).sum();
     assert_eq!(lost, 0);
@@ -121,7 +121,7 @@ fn a_machine_that_pauses_for_5_s_goes_on_in_its_life() {
 #[test]
 fn a_machine_that_pauses_for_longer_than_its_lease_begins_again() {
     let mut cluster = Cluster::new(3);
-    let (number, life) = (cluster.agreed(), cluster.memory(SERVER).life());
+    let (number, life) = (cluster.agreed(), cluster.memory(SERVER).incarnation());
     cluster.0.pause(SERVER, Picos::seconds(16));
     cluster.pass(14);
     let others = cluster.memory(MANAGER).view();
@@ -129,7 +129,7 @@ fn a_machine_that_pauses_for_longer_than_its_lease_begins_again() {
     cluster.pass(10);
     assert_eq!(cluster.agreed(), number + 2);
     let memory = cluster.memory(SERVER);
-    assert!(memory.life() > life);
+    assert!(memory.incarnation() > life);
     assert_eq!(memory.counters().lives_lost, 1);
     cluster.pass(20);
     let mirrors = memory.counters().mirrors_made;
@@ -145,7 +145,7 @@ fn views_outlive_the_manager_and_never_go_back() {
         let number = cluster.agreed();
         let lives = |cluster: &Cluster| -> Vec<u64> {
             let others = cluster.0.nodes().into_iter().filter(|node| *node != MANAGER);
-            others.map(|node| cluster.memory(node).life()).collect()
+            others.map(|node| cluster.memory(node).incarnation()).collect()
         };
         let before = lives(&cluster);
         cluster.0.crash(MANAGER, crash);

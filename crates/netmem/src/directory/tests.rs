@@ -37,7 +37,8 @@ fn holder(node: u16, incarnation: u64, role: Role) -> Holder {
 
 fn op() -> impl Strategy<Value = Op> {
     let role = prop_oneof![6 => Just(Role::Clean), 2 => Just(Role::Mirror), 1 => Just(Role::Log)];
-    let named = (1u16..8, 1u64..4, role).prop_map(|(node, life, role)| holder(node, life, role));
+    let named = (1u16..8, 1u64..4, role)
+        .prop_map(|(node, incarnation, role)| holder(node, incarnation, role));
     prop_oneof![
         10 => (0u64..9, 1u64..5, named.clone())
             .prop_map(|(page, version, holder)| Op::Register { page, version, holder }),
@@ -201,11 +202,11 @@ fn compare(directory: &Directory, model: &Model) {
         assert_eq!(holders, known.map(|known| sorted(known.holders.clone())));
         let found = directory.look_up(page(index), Version(0));
         assert_eq!(
-            (matches!(found, Found::Held(_)), matches!(found, Found::Lost(_))),
+            (matches!(found, Lookup::Held(_)), matches!(found, Lookup::Lost(_))),
             known.map_or((false, false), |known| (!known.holders.is_empty(), known.lost))
         );
         let newer = Version(known.map_or(1, |known| known.version + 1));
-        assert_eq!(directory.look_up(page(index), newer), Found::Unknown);
+        assert_eq!(directory.look_up(page(index), newer), Lookup::Unknown);
     }
 }
 
@@ -249,12 +250,12 @@ fn a_lost_version_is_said_to_be_lost_until_it_is_found_or_replaced() {
     directory
         .drop_node(NodeId(1), 1, |entry| assert_eq!((entry.mirrors(), entry.lost), (1, false)));
     directory.drop_node(NodeId(2), 1, |entry| assert!(entry.lost));
-    assert_eq!(directory.look_up(page(1), Version(1)), Found::Lost(Version(5)));
-    assert_eq!(directory.look_up(page(1), Version(6)), Found::Unknown);
+    assert_eq!(directory.look_up(page(1), Version(1)), Lookup::Lost(Version(5)));
+    assert_eq!(directory.look_up(page(1), Version(6)), Lookup::Unknown);
     assert_eq!(register(&mut directory, 4, 3, 1), Err(Refusal::Stale(Version(5))));
     register(&mut directory, 5, 2, 2).unwrap();
     assert!(
-        matches!(directory.look_up(page(1), Version(5)), Found::Held(entry) if entry.mirrors() == 1)
+        matches!(directory.look_up(page(1), Version(5)), Lookup::Held(entry) if entry.mirrors() == 1)
     );
 }
 

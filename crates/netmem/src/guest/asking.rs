@@ -9,7 +9,7 @@ use wire::{Errno, NodeId, Time};
 
 /// What a holder says of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum Response {
     /// It has landed, with this checksum.
     Here(u32),
     /// It does not have this version.
@@ -39,7 +39,7 @@ pub enum Gone {
 }
 
 /// The ways of one thread or task to all holders, by their numbers.
-pub trait Ways {
+pub trait Transport {
     /// The time.
     fn now(&self) -> Time;
     /// Bytes of each page.
@@ -50,12 +50,12 @@ pub trait Ways {
     fn is_broken(&self, at: usize) -> bool;
     /// Who was at the other end when the way was made.
     fn there(&self, at: usize) -> Option<Stayed>;
-    /// The life of the holder that the way leads to, as [`Standing`](super::Standing) counts.
-    fn life(&self, at: usize) -> u16;
+    /// The incarnation of the holder that the way leads to, as [`Standing`](super::Standing) counts.
+    fn generation(&self, at: usize) -> u16;
     /// Asks for a page.
-    fn get(&mut self, at: usize, wanted: Wanted) -> impl Future<Output = Found>;
+    fn get(&mut self, at: usize, wanted: Wanted) -> impl Future<Output = Response>;
     /// Asks for pages that nobody waits for yet, [`GUEST_AHEAD_MAX`](crate::limits::GUEST_AHEAD_MAX) at the most;
-    /// whether they were asked for. Then [`answers`](Ways::answers) follows, before anything else is asked there.
+    /// whether they were asked for. Then [`answers`](Transport::answers) follows, before anything else is asked there.
     fn ask_ahead(&mut self, at: usize, wanted: &[Wanted]) -> bool;
     /// What was asked for there has come to, in the order of the questions. Not waited for as long as for a page that
     /// is needed.
@@ -63,9 +63,10 @@ pub trait Ways {
         &mut self,
         at: usize,
         wanted: &[Wanted],
-        found: &mut [Found],
+        found: &mut [Response],
     ) -> impl Future<Output = ()>;
-    /// The bytes that the last [`get`](Ways::get) there has found, or the nth of the last [`answers`](Ways::answers).
+    /// The bytes that the last [`get`](Transport::get) there has found, or the nth of the last
+    /// [`answers`](Transport::answers).
     fn landed(&self, at: usize, nth: usize) -> &[u8];
     /// Has a page kept.
     fn put(
@@ -79,22 +80,22 @@ pub trait Ways {
 }
 
 /// What an answer to a [`GET`](crate::protocol::op::GET) means, with which these bytes have landed.
-pub fn found(wanted: Wanted, body: &[u8], landed: &[u8]) -> Found {
+pub fn found(wanted: Wanted, body: &[u8], landed: &[u8]) -> Response {
     match GetReply::decode(body) {
         Ok(GetReply::Data(data)) if data.stamp.check(wanted, [landed]).is_ok() => {
-            Found::Here(data.stamp.checksum)
+            Response::Here(data.stamp.checksum)
         }
-        Ok(GetReply::Data(_)) | Err(_) => Found::Silent(Errno::EPROTO),
+        Ok(GetReply::Data(_)) | Err(_) => Response::Silent(Errno::EPROTO),
         Ok(GetReply::Unknown { settled: false } | GetReply::NotHome(_)) => {
-            Found::Silent(Errno::EAGAIN)
+            Response::Silent(Errno::EAGAIN)
         }
-        Ok(_) => Found::Not,
+        Ok(_) => Response::Not,
     }
 }
 
-/// A page that a holder is to keep. A guest has no life and no view.
+/// A page that a holder is to keep. A guest has no incarnation and no view.
 pub fn offer(stamp: PageStamp, copies: u8) -> Put {
-    Put { stamp, life: 0, age: Age::NEWEST, chances: 0, copies, reused: true, view: 0 }
+    Put { stamp, incarnation: 0, age: Age::NEWEST, chances: 0, copies, reused: true, view: 0 }
 }
 
 /// What an answer to a [`PUT`](crate::protocol::op::PUT) means.

@@ -1,7 +1,7 @@
 //! Which holders have which page of a guest, and what a fetch, a store, a mend comes to. Shared by all that ask.
 
-use super::asking::{Found, Gone, Refused, Ways, offer};
-use super::places::{Held, HeldBy, Places};
+use super::asking::{Gone, Refused, Response, Transport, offer};
+use super::entries::{Entries, Replica, Replicas};
 use super::standing::Standing;
 use crate::limits::{GUEST_AHEAD_MAX, GUEST_DROPS_MAX, GUEST_RUN};
 use crate::page::{PageId, PageStamp, SpaceId, Version, Wanted};
@@ -26,7 +26,7 @@ pub struct Obsolete {
 /// Whom to ask first for each of some pages.
 type Firsts = ArrayVec<Option<usize>, GUEST_AHEAD_MAX>;
 /// What one holder is asked for at once.
-type Asked = ArrayVec<Wanted, GUEST_AHEAD_MAX>;
+type Batch = ArrayVec<Wanted, GUEST_AHEAD_MAX>;
 
 /// What a guest's process knows of its pages and of who keeps them. No two requests for one page run at the same time.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub struct Keeping {
     space: SpaceId,
     copies: usize,
     holders: Box<[Standing]>,
-    places: Places,
+    places: Entries,
     obsolete: Mutex<VecDeque<Obsolete>>,
     /// Copies may be missing.
     alarm: AtomicBool,
@@ -44,7 +44,7 @@ pub struct Keeping {
 
 impl Keeping {
     /// Of a space that begins now, whose pages are to be with `copies` of so many `holders`.
-    pub fn new(now: Time, space: SpaceId, holders: usize, copies: u8, places: Places) -> Keeping {
+    pub fn new(now: Time, space: SpaceId, holders: usize, copies: u8, places: Entries) -> Keeping {
         Keeping {
             space,
             copies: copies.into(),
@@ -83,13 +83,13 @@ impl Keeping {
     }
 
     /// Whether a holder has what it took, as far as is known.
-    fn has(&self, held: &Held, now: Time) -> bool {
+    fn has(&self, held: &Replica, now: Time) -> bool {
         let holder = &self.holders[held.by];
-        let same = holder.life() == held.life || self.bugs.has(Bug::GuestsLifeIgnored);
+        let same = holder.generation() == held.generation || self.bugs.has(Bug::GuestsLifeIgnored);
         same && !holder.is_given_up(now)
     }
 
-    fn is_weak(&self, held: &HeldBy, now: Time) -> bool {
+    fn is_weak(&self, held: &Replicas, now: Time) -> bool {
         held.iter().filter(|held| self.has(held, now)).count() < self.copies
     }
 
@@ -104,13 +104,14 @@ impl Keeping {
     }
 
     /// Whether all that have a page do not answer: then it cannot be mended now, and must keep no others waiting.
-    fn is_out_of_reach(&self, held: &HeldBy) -> bool {
-        let mut there = held.iter().filter(|held| self.holders[held.by].life() == held.life);
+    fn is_out_of_reach(&self, held: &Replicas) -> bool {
+        let mut there =
+            held.iter().filter(|held| self.holders[held.by].generation() == held.generation);
         there.clone().next().is_some() && there.all(|held| self.holders[held.by].is_away())
     }
 
     /// The node that took a page may have begun another incarnation before that was written down, unnoticed.
-    fn look_again<W: Ways>(&self, ways: &W, held: &HeldBy) {
+    fn look_again<W: Transport>(&self, ways: &W, held: &Replicas) {
         if self.is_weak(held, ways.now()) {
             self.raise_alarm();
             ways.ring();
@@ -150,7 +151,7 @@ impl Keeping {
     }
 
     /// Gets a page in this version or a newer one: the number of the holder from whom it has landed, and its checksum.
-    pub async fn fetch<W: Ways>(
+    pub async fn fetch<W: Transport>(
         &self,
         ways: &mut W,
         page: u64,
@@ -158,15 +159,15 @@ impl Keeping {
     ) -> Result<(usize, u32), Gone> {
         let mut silent = None;
         for held in self.places.held(page) {
-            // What it had in another life is gone.
-            let found = match self.holders[held.by].life() == held.life {
+            // What it had in another incarnation is gone.
+            let found = match self.holders[held.by].generation() == held.generation {
                 true => self.get(ways, held.by, page, version).await,
-                false => Found::Not,
+                false => Response::Not,
             };
             match found {
-                Found::Here(checksum) => return Ok((held.by, checksum)),
-                Found::Silent(errno) => silent = Some(errno),
-                Found::Not => {
+                Response::Here(checksum) => return Ok((held.by, checksum)),
+                Response::Silent(errno) => silent = Some(errno),
+                Response::Not => {
                     self.places.remove(page, held);
                     self.raise_alarm();
                     ways.ring();
@@ -179,7 +180,7 @@ impl Keeping {
     /// Gets those of the pages, by number and version, that come at once from whoever is asked first, all of them
     /// together: `landed` is told of each where it stands in `wanted`, its bytes and their checksum. Nothing is
     /// concluded from the absence of the others: they are to be [fetched](Keeping::fetch).
-    pub async fn fetch_ahead<W: Ways>(
+    pub async fn fetch_ahead<W: Transport>(
         &self,
         ways: &mut W,
         wanted: &[(u64, u64)],
@@ -191,7 +192,7 @@ impl Keeping {
             let its = (0..wanted.len()).filter(move |which| firsts[*which] == Some(at));
             its.map(|which| (which, self.wanted(wanted[which], bytes)))
         };
-        let asks = |at| of(at).map(|(_, wanted)| wanted).collect::<Asked>();
+        let asks = |at| of(at).map(|(_, wanted)| wanted).collect::<Batch>();
         let mut asked = ArrayVec::<usize, GUEST_AHEAD_MAX>::new();
         for at in firsts.iter().flatten() {
             if !asked.contains(at) && ways.ask_ahead(*at, &asks(*at)) {
@@ -199,10 +200,10 @@ impl Keeping {
             }
         }
         for at in asked {
-            let (wanted, mut found) = (asks(at), [Found::Not; GUEST_AHEAD_MAX]);
+            let (wanted, mut found) = (asks(at), [Response::Not; GUEST_AHEAD_MAX]);
             ways.answers(at, &wanted, &mut found[..wanted.len()]).await;
             for ((which, _), (nth, found)) in of(at).zip(found.into_iter().enumerate()) {
-                if let Found::Here(checksum) = found {
+                if let Response::Here(checksum) = found {
                     landed(which, ways.landed(at, nth), checksum);
                 }
             }
@@ -210,9 +211,9 @@ impl Keeping {
     }
 
     /// Who is asked first for a page, if anybody can be asked now.
-    fn first<W: Ways>(&self, ways: &mut W, page: u64) -> Option<usize> {
+    fn first<W: Transport>(&self, ways: &mut W, page: u64) -> Option<usize> {
         let held = self.places.held(page).into_iter();
-        let mut has = held.filter(|held| self.holders[held.by].life() == held.life);
+        let mut has = held.filter(|held| self.holders[held.by].generation() == held.generation);
         has.find(|held| ways.reach(held.by)).map(|held| held.by)
     }
 
@@ -220,20 +221,26 @@ impl Keeping {
         Wanted { id: self.id(page), at_least: Version(version), bytes }
     }
 
-    async fn get<W: Ways>(&self, ways: &mut W, at: usize, page: u64, version: u64) -> Found {
+    async fn get<W: Transport>(
+        &self,
+        ways: &mut W,
+        at: usize,
+        page: u64,
+        version: u64,
+    ) -> Response {
         if !ways.reach(at) {
-            return Found::Silent(Errno::EHOSTDOWN);
+            return Response::Silent(Errno::EHOSTDOWN);
         }
         let wanted = self.wanted((page, version), ways.page_bytes() as u32);
         let found = ways.get(at, wanted).await;
-        if let Found::Silent(_) = found {
+        if let Response::Silent(_) = found {
             self.note_silent(ways, at);
         }
         found
     }
 
     /// A holder did not answer. Where the way broke the background finds out why.
-    fn note_silent<W: Ways>(&self, ways: &W, at: usize) {
+    fn note_silent<W: Transport>(&self, ways: &W, at: usize) {
         if !ways.is_broken(at) {
             self.holders[at].note_away(ways.now());
         }
@@ -242,7 +249,7 @@ impl Keeping {
 
     /// Keeps a page in this version, which is higher than any before, with as many holders as there are to be; else
     /// why not: then it is stored again, in a higher version, before it is fetched.
-    pub async fn store<W: Ways>(
+    pub async fn store<W: Transport>(
         &self,
         ways: &mut W,
         page: u64,
@@ -251,7 +258,7 @@ impl Keeping {
     ) -> Result<(), Errno> {
         let stamp = PageStamp::of(self.id(page), Version(version), [from]);
         let had = self.places.held(page);
-        let mut held = HeldBy::new();
+        let mut held = Replicas::new();
         let order = self.order(page, &had);
         let stored = self.spread(ways, order, stamp, from, &mut held).await;
         if !held.is_empty() {
@@ -275,7 +282,7 @@ impl Keeping {
 
     /// Keeps a page in this version, which was stored last, with as many holders again as there are to be; whether
     /// there was something to do for that. `buffer` is memory for a page.
-    pub async fn mend<W: Ways>(
+    pub async fn mend<W: Transport>(
         &self,
         ways: &mut W,
         page: u64,
@@ -290,8 +297,8 @@ impl Keeping {
         buffer.copy_from_slice(ways.landed(at, 0));
         let stamp = PageStamp::of(self.id(page), Version(version), [&*buffer]);
         let has = self.places.held(page).into_iter().filter(|held| self.has(held, now));
-        let mut held: HeldBy = has.collect();
-        let order = self.order(page, &HeldBy::new());
+        let mut held: Replicas = has.collect();
+        let order = self.order(page, &Replicas::new());
         let spread = self.spread(ways, order, stamp, buffer, &mut held).await;
         // A node that is only away and has it still counts until there are enough others.
         if spread.is_ok() {
@@ -304,24 +311,24 @@ impl Keeping {
 
     /// The order in which holders are offered a page: those that have had it, whose frame it takes; then the others,
     /// different runs of pages beginning with different ones.
-    fn order(&self, page: u64, had: &HeldBy) -> impl Iterator<Item = usize> + Clone + use<> {
+    fn order(&self, page: u64, had: &Replicas) -> impl Iterator<Item = usize> + Clone + use<> {
         let (count, first) = (self.holders.len(), mix(page / GUEST_RUN) as usize);
         let had = had.clone();
         let others = (0..count).map(move |n| first.wrapping_add(n) % count);
-        let is_new = |had: &HeldBy, at: usize| had.iter().all(|held| held.by != at);
+        let is_new = |had: &Replicas, at: usize| had.iter().all(|held| held.by != at);
         let rest = had.clone();
         had.into_iter().map(|held| held.by).chain(others.filter(move |at| is_new(&rest, *at)))
     }
 
     /// Offers a page to holders in `order` until there are as many as asked for in `held`, on as many machines where
     /// there are so many; why not.
-    async fn spread<W: Ways>(
+    async fn spread<W: Transport>(
         &self,
         ways: &mut W,
         order: impl Iterator<Item = usize> + Clone,
         stamp: PageStamp,
         from: &[u8],
-        held: &mut HeldBy,
+        held: &mut Replicas,
     ) -> Result<(), Errno> {
         let (had, now) = (self.places.held(stamp.id.index), ways.now());
         let mut refused = Errno::EHOSTDOWN;
@@ -349,16 +356,16 @@ impl Keeping {
         if held.len() >= self.copies { Ok(()) } else { Err(refused) }
     }
 
-    async fn put<W: Ways>(
+    async fn put<W: Transport>(
         &self,
         ways: &mut W,
         at: usize,
         stamp: PageStamp,
         from: &[u8],
-    ) -> Result<Held, Errno> {
-        let life = ways.life(at);
+    ) -> Result<Replica, Errno> {
+        let generation = ways.generation(at);
         match ways.put(at, &offer(stamp, self.copies as u8), from).await {
-            Ok(()) => Ok(Held { by: at, life }),
+            Ok(()) => Ok(Replica { by: at, generation }),
             Err(Refused::Room) => {
                 self.holders[at].note_full(ways.now());
                 Err(Errno::ENOSPC)
@@ -366,14 +373,14 @@ impl Keeping {
             Err(Refused::Silent(errno)) => {
                 self.note_silent(ways, at);
                 let counted = self.bugs.has(Bug::SilentHolderCounted);
-                if counted { Ok(Held { by: at, life }) } else { Err(errno) }
+                if counted { Ok(Replica { by: at, generation }) } else { Err(errno) }
             }
             Err(Refused::Other(errno)) => Err(errno),
         }
     }
 
     /// Those of `had` that do not have the page's version now are to forget theirs.
-    fn withdraw(&self, now: Time, page: u64, version: u64, had: &HeldBy, has: &HeldBy) {
+    fn withdraw(&self, now: Time, page: u64, version: u64, had: &Replicas, has: &Replicas) {
         for old in had.iter().filter(|old| has.iter().all(|new| new.by != old.by)) {
             self.drop_at(now, Obsolete { holder: old.by, page, version });
         }
@@ -381,13 +388,13 @@ impl Keeping {
 }
 
 /// Whether a holder may be on another machine than those that have the page.
-fn is_on_another_machine<W: Ways>(ways: &W, at: usize, held: &HeldBy) -> bool {
+fn is_on_another_machine<W: Transport>(ways: &W, at: usize, held: &Replicas) -> bool {
     let machine = |at| ways.there(at).map_or(0, |there| there.machine);
     machine(at) == 0 || held.iter().all(|held| machine(held.by) != machine(at))
 }
 
 /// Whether a holder is another process than those that have the page, whatever its address.
-fn is_another<W: Ways>(ways: &W, at: usize, held: &HeldBy) -> bool {
+fn is_another<W: Transport>(ways: &W, at: usize, held: &Replicas) -> bool {
     held.iter().all(|held| held.by != at && ways.there(held.by) != ways.there(at))
 }
 
@@ -403,7 +410,7 @@ mod tests {
     const NOW: Time = Time(1_000);
 
     fn keeping(holders: usize) -> Keeping {
-        let keeping = Keeping::new(NOW, SpaceId::guest(5), holders, 2, Places::new(1 << 14));
+        let keeping = Keeping::new(NOW, SpaceId::guest(5), holders, 2, Entries::new(1 << 14));
         let nodes = (2..).map(NodeId).zip(keeping.holders());
         nodes.for_each(|(node, holder)| assert!(!holder.note(node, 7)));
         keeping
@@ -430,7 +437,7 @@ mod tests {
     #[test]
     fn pages_of_a_holder_in_another_life_are_weak_and_those_of_a_silent_one_after_a_while() {
         let keeping = keeping(3);
-        let held = |by| Held { by, life: 1 };
+        let held = |by| Replica { by, generation: 1 };
         (0..10).for_each(|page| keeping.places.set(page, &[held(0), held(1 + page as usize % 2)]));
         assert_eq!(keeping.weak_count(NOW), 0);
         keeping.holders()[1].note_away(NOW);
@@ -443,10 +450,10 @@ mod tests {
     #[test]
     fn pages_that_nobody_can_give_now_keep_no_others_waiting() {
         let (keeping, late) = (keeping(3), NOW + GUEST_AWAY_MAX);
-        let held = |by| Held { by, life: 1 };
+        let held = |by| Replica { by, generation: 1 };
         (0..10).for_each(|page| keeping.places.set(page, &[held(0), held(1)]));
         (10..20).for_each(|page| keeping.places.set(page, &[held(0), held(2)]));
-        keeping.places.set(20, &[held(0), Held { by: 2, life: 0 }]);
+        keeping.places.set(20, &[held(0), Replica { by: 2, generation: 0 }]);
         (0..2).for_each(|at| keeping.holders()[at].note_away(NOW));
         assert_eq!(keeping.weak(late, 100), Vec::from_iter(10..20));
         let mut visits = Visits::new(&keeping);
@@ -457,11 +464,11 @@ mod tests {
         assert_eq!(again, Vec::from_iter((0..10).chain([20])), "they are looked for again");
     }
 
-    /// Ways to holders on these machines that take pages.
+    /// Transport to holders on these machines that take pages.
     struct Taking<'a> {
         keeping: &'a Keeping,
         machines: [u64; 4],
-        /// Begins another life before it is heard of.
+        /// Begins another incarnation before it is heard of.
         restarts: Option<usize>,
         rung: std::cell::Cell<u32>,
     }
@@ -478,7 +485,7 @@ mod tests {
         }
     }
 
-    impl Ways for Taking<'_> {
+    impl Transport for Taking<'_> {
         fn now(&self) -> Time {
             NOW
         }
@@ -499,19 +506,19 @@ mod tests {
             Some(Stayed { node: NodeId(2 + at as u16), incarnation: 7, machine: self.machines[at] })
         }
 
-        fn life(&self, _at: usize) -> u16 {
+        fn generation(&self, _at: usize) -> u16 {
             1
         }
 
-        async fn get(&mut self, _at: usize, _wanted: Wanted) -> Found {
-            Found::Not
+        async fn get(&mut self, _at: usize, _wanted: Wanted) -> Response {
+            Response::Not
         }
 
         fn ask_ahead(&mut self, _at: usize, _wanted: &[Wanted]) -> bool {
             false
         }
 
-        async fn answers(&mut self, _at: usize, _wanted: &[Wanted], _found: &mut [Found]) {}
+        async fn answers(&mut self, _at: usize, _wanted: &[Wanted], _found: &mut [Response]) {}
 
         fn landed(&self, _at: usize, _nth: usize) -> &[u8] {
             &[]

@@ -7,8 +7,8 @@ use wire::{NodeId, Time};
 /// One holder's. Only who works in the background, and whoever begins, note who the holder is.
 #[derive(Debug, Default)]
 pub struct Standing {
-    /// Counts its lives as this process sees them; 0 before it was reached.
-    life: AtomicU16,
+    /// Counts its incarnations as this process sees them; 0 before it was reached.
+    generation: AtomicU16,
     node: AtomicU16,
     incarnation: AtomicU64,
     /// Since when it does not answer, in nanoseconds; 0 when it does.
@@ -18,21 +18,23 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// It has answered. Says whether it is another one, or in another life, than was known: what it had is gone then.
+    /// It has answered. Says whether it is another one, or in another incarnation, than was known: what it had is gone
+    /// then.
     pub fn note(&self, node: NodeId, incarnation: u64) -> bool {
         let before = self.incarnation.swap(incarnation, Ordering::Relaxed);
         let same = self.node.swap(node.0, Ordering::Relaxed) == node.0 && before == incarnation;
-        let first = self.life() == 0;
+        let first = self.generation() == 0;
         if !same || first {
-            self.life.store(self.life().checked_add(1).unwrap_or(1), Ordering::Release);
+            let next = self.generation().checked_add(1).unwrap_or(1);
+            self.generation.store(next, Ordering::Release);
         }
         self.away.store(0, Ordering::Release);
         !same && !first
     }
 
-    /// The life that it is in.
-    pub fn life(&self) -> u16 {
-        self.life.load(Ordering::Acquire)
+    /// The incarnation that it is in, counted by this process.
+    pub fn generation(&self) -> u16 {
+        self.generation.load(Ordering::Acquire)
     }
 
     /// It does not answer.
@@ -71,14 +73,14 @@ mod tests {
     fn another_life_is_told_from_the_same_one() {
         let standing = Standing::default();
         assert!(!standing.note(NodeId(2), 7), "nothing was there before");
-        assert_eq!(standing.life(), 1);
+        assert_eq!(standing.generation(), 1);
         standing.note_away(Time(9));
         assert!(standing.is_away());
         assert!(!standing.note(NodeId(2), 7));
-        assert_eq!((standing.life(), standing.is_away()), (1, false));
+        assert_eq!((standing.generation(), standing.is_away()), (1, false));
         assert!(standing.note(NodeId(2), 8));
         assert!(standing.note(NodeId(3), 8), "another node at that address");
-        assert_eq!(standing.life(), 3);
+        assert_eq!(standing.generation(), 3);
     }
 
     #[test]

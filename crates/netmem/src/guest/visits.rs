@@ -1,5 +1,5 @@
 //! What a guest does in the background, and when: holders are visited, so that they keep its pages and it learns who is
-//! away or in another life; pages of which copies are missing are mended.
+//! away or in another incarnation; pages of which copies are missing are mended.
 
 use super::keeping::Keeping;
 use crate::limits::*;

@@ -13,7 +13,7 @@ use wire::{Decoder, Encoder, NodeId, Short};
 pub struct Stale {
     /// Who does not have it.
     pub node: NodeId,
-    /// In which life.
+    /// In which incarnation.
     pub incarnation: u64,
     /// Of which version.
     pub version: Version,
@@ -83,7 +83,7 @@ impl Message for Get {
 pub struct Data {
     /// What they are.
     pub stamp: PageStamp,
-    /// Who sent them, in which life.
+    /// Who sent them, in which incarnation.
     pub node: NodeId,
     /// The sender keeps a copy.
     pub kept: bool,

@@ -2,7 +2,7 @@
 
 use super::{Message, read_flag, read_node, read_page, write_page};
 use crate::ages::Age;
-use crate::directory::{Found, Holder, Refusal, Role};
+use crate::directory::{Holder, Lookup, Refusal, Role};
 use crate::page::{PageId, SpaceId, Version};
 use wire::limits::{BLOCK_BYTES, BODY_BYTES};
 use wire::{Decoder, Encoder, NodeId, Short};
@@ -139,7 +139,7 @@ pub enum Verdict {
     Done,
     /// A newer version is known: this one.
     Stale(Version),
-    /// Somebody knows of a later life of the holder, or it is not in the view.
+    /// Somebody knows of a later incarnation of the holder, or it is not in the view.
     Outlived,
     /// The page has holders enough.
     Enough,
@@ -276,15 +276,15 @@ pub enum Holding {
 
 impl Holding {
     /// As a look-up found it; of several holders in memory the one `pick` says.
-    pub fn of(found: Found<'_>, pick: usize) -> Holding {
+    pub fn of(found: Lookup<'_>, pick: usize) -> Holding {
         match found {
-            Found::Held(entry) => {
+            Lookup::Held(entry) => {
                 let mut holders = entry.in_memory();
                 let holder = holders.nth(pick % entry.in_memory().count().max(1));
                 holder.map_or(Holding::Unknown, |it| Holding::Held(entry.version, it.node))
             }
-            Found::Lost(version) => Holding::Lost(version),
-            Found::Unknown => Holding::Unknown,
+            Lookup::Lost(version) => Holding::Lost(version),
+            Lookup::Unknown => Holding::Unknown,
         }
     }
 }
@@ -327,8 +327,8 @@ pub struct Early {
     pub bytes: u32,
     /// When they are expected to be used, from now.
     pub time_to_use: Age,
-    /// The sender's life.
-    pub life: u64,
+    /// The sender's incarnation.
+    pub incarnation: u64,
 }
 
 impl Message for Early {
@@ -338,13 +338,13 @@ impl Message for Early {
             .u64(self.at_least.0)
             .u32(self.bytes)
             .u64(self.time_to_use.0)
-            .u64(self.life);
+            .u64(self.incarnation);
     }
 
     fn read(input: &mut Decoder<'_>) -> Result<Early, Short> {
         let (first, wanted) = (read_page(input)?, input.u16()?);
         let (at_least, bytes) = (Version(input.u64()?), input.u32()?);
-        let (time_to_use, life) = (Age(input.u64()?), input.u64()?);
-        Ok(Early { first, wanted, at_least, bytes, time_to_use, life })
+        let (time_to_use, incarnation) = (Age(input.u64()?), input.u64()?);
+        Ok(Early { first, wanted, at_least, bytes, time_to_use, incarnation })
     }
 }

@@ -3,12 +3,12 @@
 use super::{Message, read_node};
 use wire::{Decoder, Encoder, NodeId, Short};
 
-/// The answer to [`op::STAY`](super::op::STAY): who was asked. What it had in another life is gone.
+/// The answer to [`op::STAY`](super::op::STAY): who was asked. What it had in another incarnation is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stayed {
     /// Who it is.
     pub node: NodeId,
-    /// In which life of its process.
+    /// In which incarnation of its process.
     pub incarnation: u64,
     /// The machine that it runs on; 0 when it does not know.
     pub machine: u64,

@@ -141,14 +141,14 @@ proptest! {
     #[test]
     fn puts_survive_the_wire(
         stamp in stamp(),
-        (life, age) in (0..u64::MAX, 0..u64::MAX),
+        (incarnation, age) in (0..u64::MAX, 0..u64::MAX),
         chances: u8,
         reused: bool,
         copies: u8,
         id in node(),
         no in prop::sample::select(&No::ALL[..]),
     ) {
-        survives(&Put { stamp, life, age: Age(age), chances, copies, reused, view: age });
+        survives(&Put { stamp, incarnation, age: Age(age), chances, copies, reused, view: age });
         survives(&PutReply { stored: Ok(id), oldest: Age(age) });
         survives(&PutReply { stored: Err(no), oldest: Age(age) });
     }

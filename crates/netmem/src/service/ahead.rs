@@ -54,7 +54,7 @@ pub enum Work {
 
 /// Where pages that are needed later may go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Target {
     /// Into this node's own memory, which has frames to spare.
     Here,
     /// Into this one's.
@@ -250,7 +250,7 @@ impl Ahead {
     pub fn next(
         &mut self,
         room: u32,
-        mut place: impl FnMut(SpaceId, Age) -> Option<Place>,
+        mut place: impl FnMut(SpaceId, Age) -> Option<Target>,
     ) -> Option<Work> {
         if let Some(batch) = self.orders.pop_front() {
             return Some(Work::Near(batch));
@@ -271,8 +271,8 @@ impl Ahead {
             };
             self.turn = number + 1;
             return Some(match place {
-                Place::Here => Work::Near(batch),
-                Place::Node(node) => Work::Far(node, number, batch),
+                Target::Here => Work::Near(batch),
+                Target::Node(node) => Work::Far(node, number, batch),
             });
         }
         None
@@ -348,8 +348,8 @@ impl Planned {
     /// What is needed later, where there is a place for it.
     fn next_far(
         &mut self,
-        mut place: impl FnMut(SpaceId, Age) -> Option<Place>,
-    ) -> Option<(Place, Batch)> {
+        mut place: impl FnMut(SpaceId, Age) -> Option<Target>,
+    ) -> Option<(Target, Batch)> {
         if self.hints.used() < self.far_from {
             return None;
         }
@@ -412,7 +412,7 @@ mod tests {
     }
 
     /// All that is due.
-    fn drain(ahead: &mut Ahead, room: u32, place: Option<Place>) -> (Vec<u64>, Vec<u64>) {
+    fn drain(ahead: &mut Ahead, room: u32, place: Option<Target>) -> (Vec<u64>, Vec<u64>) {
         let (mut near, mut far) = (Vec::new(), Vec::new());
         while let Some(work) = ahead.next(room, |_, _| place) {
             match work {
@@ -428,7 +428,7 @@ mod tests {
         let mut ahead = Ahead::new(true);
         let plan = ahead.open(Version(0), 4096).unwrap();
         ahead.add(plan, Run::new(page(100), 1000)).unwrap();
-        let (near, far) = drain(&mut ahead, 64, Some(Place::Node(NodeId(2))));
+        let (near, far) = drain(&mut ahead, 64, Some(Target::Node(NodeId(2))));
         assert_eq!(
             near,
             (100..112).collect::<Vec<_>>(),
@@ -436,7 +436,7 @@ mod tests {
         );
         assert_eq!(far, (112..100 + FAR_MAX).collect::<Vec<_>>());
         assert!(ahead.handle_use(at(1), page(110), 4096, Seen::Here));
-        let (near, far) = drain(&mut ahead, 64, Some(Place::Node(NodeId(2))));
+        let (near, far) = drain(&mut ahead, 64, Some(Target::Node(NodeId(2))));
         assert_eq!(near, (112..128).collect::<Vec<_>>(), "one page is left of the first");
         assert_eq!(far, (100 + FAR_MAX..111 + FAR_MAX).collect::<Vec<_>>());
     }
@@ -448,9 +448,9 @@ mod tests {
         ahead.add(plan, Run::new(page(0), 1000)).unwrap();
         assert!(drain(&mut ahead, 64, None).1.is_empty());
         ahead.handle_use(at(1), page(0), 4096, Seen::Early);
-        assert!(drain(&mut ahead, 64, Some(Place::Node(NodeId(2)))).1.is_empty());
+        assert!(drain(&mut ahead, 64, Some(Target::Node(NodeId(2)))).1.is_empty());
         ahead.handle_use(at(2), page(FAR_PAUSE), 4096, Seen::Early);
-        assert!(!drain(&mut ahead, 64, Some(Place::Node(NodeId(2)))).1.is_empty());
+        assert!(!drain(&mut ahead, 64, Some(Target::Node(NodeId(2)))).1.is_empty());
     }
 
     #[test]
@@ -512,7 +512,7 @@ mod tests {
                 if let Some(index) = said.get(*used) {
                     ahead.handle_use(at(step as u64), page(*index), 4096, Seen::Here);
                 }
-                let (near, far) = drain(&mut ahead, room, Some(Place::Node(NodeId(9))));
+                let (near, far) = drain(&mut ahead, room, Some(Target::Node(NodeId(9))));
                 prop_assert!(near.iter().chain(&far).all(|index| all.contains(index)));
                 brought += near.len() as u64;
                 let passed = said.len() as u64 - ahead.left(plan);

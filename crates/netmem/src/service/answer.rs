@@ -1,7 +1,7 @@
 //! Requests of other nodes.
 
 use super::events::Event;
-use super::home::Way;
+use super::home::Route;
 use super::{Load, Service};
 use crate::directory::Role as HolderRole;
 use crate::limits::HOPS_MAX;
@@ -114,35 +114,37 @@ impl Service {
             return None;
         }
         match self.direct(&get) {
-            Way::To(stale, _) if stale.node == self.me() && self.gives_logged(&get) => {
+            Route::To(stale, _) if stale.node == self.me() && self.gives_logged(&get) => {
                 Some((request, get))
             }
-            way => {
-                self.send_on(request, &get, way);
+            route => {
+                self.send_on(request, &get, route);
                 None
             }
         }
     }
 
     /// Goes by what the directory says of a page that is asked for.
-    fn send_on(&self, request: Request, get: &Get, way: Way) {
-        match way {
-            Way::To(stale, _) if stale.node == self.me() => match self.give(get, true) {
+    fn send_on(&self, request: Request, get: &Get, route: Route) {
+        match route {
+            Route::To(stale, _) if stale.node == self.me() => match self.give(get, true) {
                 Some(given) => self.answer_data(request, get, given, false),
                 None => self.answer_get(request, GetReply::NotHere { stale, hint: None }),
             },
             // who asks has the only mirror himself
-            Way::To(stale, _) if stale.node == get.requester => {
+            Route::To(stale, _) if stale.node == get.requester => {
                 let hint = Some(get.requester);
                 self.answer_get(request, GetReply::NotHere { stale, hint });
             }
-            Way::To(stale, _) if get.hops < HOPS_MAX => self.delegate(request, get, stale),
-            Way::To(stale, _) => self.answer_get(request, GetReply::NotHere { stale, hint: None }),
-            Way::Back(GetReply::NotHome(_)) => {
+            Route::To(stale, _) if get.hops < HOPS_MAX => self.delegate(request, get, stale),
+            Route::To(stale, _) => {
+                self.answer_get(request, GetReply::NotHere { stale, hint: None })
+            }
+            Route::Back(GetReply::NotHome(_)) => {
                 let reply = self.not_here(get);
                 self.answer_get(request, reply);
             }
-            Way::Back(reply) => self.answer_get(request, reply),
+            Route::Back(reply) => self.answer_get(request, reply),
         }
     }
 
@@ -176,7 +178,7 @@ impl Service {
         let hint = self.0.peers.borrow().hint(get.id).filter(|node| *node != self.me());
         let version =
             get.stale.filter(|_| get.forwarded).map_or(get.at_least, |stale| stale.version);
-        let (node, incarnation) = (self.me(), self.life());
+        let (node, incarnation) = (self.me(), self.incarnation());
         let here = self.0.pages.borrow().version(get.id);
         match here {
             Some(older) if older < get.at_least => {
@@ -230,7 +232,7 @@ impl Service {
     }
 
     /// Records of who holds what. A sender whose view is newer is heard when this node has it too; one whose view is
-    /// older than this node's life speaks of an earlier life of its private spaces.
+    /// older than this node's incarnation speaks of an earlier incarnation of its private spaces.
     fn handle_records(&self, request: Request) {
         let batch = Batch::decode(&request.body);
         let Ok(batch) = batch else {

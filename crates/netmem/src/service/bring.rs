@@ -18,14 +18,14 @@ type Slots<'a> = RefCell<[Option<First<'a>>; PAGES]>;
 
 /// Where the pages of a batch are, by bits.
 #[derive(Debug, Default)]
-struct Found {
+struct Locations {
     /// At other nodes.
     nodes: ArrayVec<(NodeId, u16), PAGES>,
     /// On stable storage only.
     stored: u16,
 }
 
-impl Found {
+impl Locations {
     fn add(&mut self, node: NodeId, at: usize) {
         match self.nodes.iter_mut().find(|(other, _)| *other == node) {
             Some((_, bits)) => *bits |= 1 << at,
@@ -48,7 +48,7 @@ impl Service {
         if slots.borrow().iter().all(Option::is_none) {
             return;
         }
-        let Found { nodes, stored } = self.find_all(&batch, &slots).await;
+        let Locations { nodes, stored } = self.find_all(&batch, &slots).await;
         all(nodes.iter().map(|(node, bits)| self.fetch_from(*node, &batch, *bits, &slots))).await;
         if let Some(backing) = self.backing(batch.first.space) {
             all(places(stored).map(|at| self.read_ahead(&backing, &batch, at, &slots))).await;
@@ -57,9 +57,9 @@ impl Service {
     }
 
     /// Where the pages are that are still to be fetched. Nobody waits for those of which that is not known.
-    async fn find_all(&self, batch: &Batch, slots: &Slots<'_>) -> Found {
+    async fn find_all(&self, batch: &Batch, slots: &Slots<'_>) -> Locations {
         let holdings = self.look_up(batch.first, PAGES as u8).await;
-        let mut found = Found::default();
+        let mut found = Locations::default();
         for (at, holding) in holdings.iter().enumerate() {
             match *holding {
                 _ if !self.is_open(slots, at) => (),

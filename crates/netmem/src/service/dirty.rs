@@ -52,7 +52,7 @@ impl Service {
         self.check_remains(id)
     }
 
-    /// As [`flush`](Service::flush), whatever was lost with an earlier life.
+    /// As [`flush`](Service::flush), whatever was lost with an earlier incarnation.
     pub(super) async fn make_durable(&self, id: PageId) -> Result<(), Weak> {
         let until = self.cx().now() + self.0.config.patience;
         loop {
@@ -73,7 +73,7 @@ impl Service {
     }
 
     /// As [`flush`](Service::flush), every page of a space that this node has written, eight at a time: an error too
-    /// when one of them was lost with an earlier life.
+    /// when one of them was lost with an earlier incarnation.
     pub async fn flush_space(&self, space: SpaceId) -> Result<(), Weak> {
         let ids: Vec<PageId> = {
             let store = self.store();
@@ -176,13 +176,13 @@ impl Service {
         if self.store().is_logged(busy.frame) {
             return Ok(());
         }
-        let life = self.life();
+        let incarnation = self.incarnation();
         match self.log_page(busy.stamp, &busy.data).await {
             // the directory has more mirrors than it can name a log beside: one more of these does
             Err(No::InUse) => return self.make_mirror(busy, &mirrors).await.map_err(weak),
             logged => logged.map_err(weak)?,
         }
-        if self.life() != life {
+        if self.incarnation() != incarnation {
             return Err(weak(No::Outside));
         }
         self.store_mut().memory_mut().handle_stored(busy.frame, busy.version);
@@ -198,18 +198,18 @@ impl Service {
     /// One mirror of a page, counted where it is still this version.
     async fn make_mirror(&self, busy: &Busy<'_>, avoid: &RefCell<Avoid>) -> Result<(), No> {
         let copies = busy.class.copies().unwrap_or(1);
-        let life = self.life();
+        let incarnation = self.incarnation();
         let node = self.mirror(&self.put_of(busy.stamp, copies), &busy.data, avoid).await?;
-        if self.life() != life {
-            return Err(No::Outside); // who took it in has freed it again, as a page of an earlier life
+        if self.incarnation() != incarnation {
+            return Err(No::Outside); // who took it in has freed it again, as a page of an earlier incarnation
         }
-        let life = self.0.home.borrow().view().incarnation(node).ok_or(No::Outside)?;
-        self.store_mut().handle_mirror(busy.frame, busy.version, (node, life));
+        let incarnation = self.0.home.borrow().view().incarnation(node).ok_or(No::Outside)?;
+        self.store_mut().handle_mirror(busy.frame, busy.version, (node, incarnation));
         Ok(())
     }
 
     /// A page that left is here again. One of the node's own that depends on copies elsewhere is as dirty as it was,
-    /// wherever its bytes come from: those copies go with this life of the node, and it stays.
+    /// wherever its bytes come from: those copies go with this incarnation of the node, and it stays.
     pub(super) fn come_back(&self, arrival: Arrival, stored: &mut Stored) -> Arrival {
         match self.depends(arrival.id, arrival.version) {
             true => self.with_mirrors(arrival, stored),
@@ -304,12 +304,12 @@ impl Service {
 
     /// Where this node still has the page that it wrote, it counts the new mirror.
     fn note_mirror_of_own(&self, entry: &Entry, node: NodeId) {
-        let life = self.0.home.borrow().view().incarnation(node);
+        let incarnation = self.0.home.borrow().view().incarnation(node);
         let mut store = self.store_mut();
         let frame = store.memory().find(entry.id);
         let own = frame.filter(|frame| store.memory().role(*frame) != Role::Mirror);
-        if let (Some(frame), Some(life)) = (own, life) {
-            store.handle_mirror(frame, entry.version, (node, life));
+        if let (Some(frame), Some(incarnation)) = (own, incarnation) {
+            store.handle_mirror(frame, entry.version, (node, incarnation));
         }
     }
 

@@ -4,7 +4,7 @@ use super::ahead::Seen;
 use super::counters::{Counters, Source};
 use super::events::Event;
 use super::faults::FaultNo;
-use super::home::Way;
+use super::home::Route;
 use super::leave::Leaves;
 use super::pages::{Begun, Here};
 use super::store::Stored;
@@ -357,13 +357,15 @@ impl Service {
             return self.ask(home, wanted, trail, None).await;
         }
         let get = Get { stale: trail.stale.take(), ..self.question(wanted, trail) };
-        let way = self.direct(&get);
-        match way {
-            Way::To(stale, _) if stale.node == self.me() => {
+        let route = self.direct(&get);
+        match route {
+            Route::To(stale, _) if stale.node == self.me() => {
                 self.handle_not_here(stale, Some(self.me()), trail)
             }
-            Way::To(stale, role) => self.ask(stale.node, wanted, trail, Some((stale, role))).await,
-            Way::Back(reply) => self.handle_answer(reply, trail).await,
+            Route::To(stale, role) => {
+                self.ask(stale.node, wanted, trail, Some((stale, role))).await
+            }
+            Route::Back(reply) => self.handle_answer(reply, trail).await,
         }
     }
 
@@ -553,7 +555,7 @@ impl Service {
 
     /// This node's copy of a page.
     pub(super) fn record(&self, id: PageId, version: Version, role: Role, copies: u8) -> Record {
-        let holder = Holder { node: self.me(), incarnation: self.life(), role };
+        let holder = Holder { node: self.me(), incarnation: self.incarnation(), role };
         Record { id, version, holder, copies, lost: false, writer: false }
     }
 }

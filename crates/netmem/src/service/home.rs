@@ -1,15 +1,15 @@
 //! What a node knows as the home of directory entries: the entries, who is there, who writes, what was freed, and what
 //! others are to be told of it.
 //!
-//! Invariants: an entry is here only while this node is one of its page's homes; a holder in it is up, in the life that
-//! the view says; nothing of a freed space is registered.
+//! Invariants: an entry is here only while this node is one of its page's homes; a holder in it is up, in the
+//! incarnation that the view says; nothing of a freed space is registered.
 
 use super::freed::{Freed, TooMany};
 use super::leases::{Leases, Writer};
 use super::notices::Notices;
 use super::tell::Telling;
 use super::unlisted::Unlisted;
-use crate::directory::{Directory, Entry, Found, Holder, Refusal, Role};
+use crate::directory::{Directory, Entry, Holder, Lookup, Refusal, Role};
 use crate::limits::HOLDERS_MAX;
 use crate::page::{PageId, SpaceId, Version};
 use crate::protocol::{Get, GetReply, Record, Stale, Verdict, op};
@@ -20,7 +20,7 @@ use wire::{NodeId, Time};
 
 /// Where a request for a page goes from its directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Route {
     /// To a holder, which should have this.
     To(Stale, Role),
     /// Back, with this answer.
@@ -187,12 +187,12 @@ impl Home {
     }
 
     /// Where a request goes. `random` chooses among several holders.
-    pub fn direct(&mut self, get: &Get, random: u64) -> Way {
+    pub fn direct(&mut self, get: &Get, random: u64) -> Route {
         if self.freed.has(get.id.space) {
-            return Way::Back(GetReply::Freed);
+            return Route::Back(GetReply::Freed);
         }
         if !self.is_home(get.id) {
-            return Way::Back(GetReply::NotHome(self.view().number));
+            return Route::Back(GetReply::NotHome(self.view().number));
         }
         get.stale.iter().for_each(|stale| self.handle_stale(get.id, stale));
         let avoid = [Some(get.requester), get.stale.map(|stale| stale.node)];
@@ -200,31 +200,31 @@ impl Home {
         {
             let stale =
                 Stale { node: writer.node, incarnation: writer.incarnation, version: get.at_least };
-            return Way::To(stale, Role::Clean);
+            return Route::To(stale, Role::Clean);
         }
         match self.directory.look_up(get.id, get.at_least) {
-            Found::Held(entry) => self.holder(entry, &avoid, random),
+            Lookup::Held(entry) => self.holder(entry, &avoid, random),
             // before all have told somebody may have a newer version
-            Found::Lost(version) if self.knows_all(get.id) => Way::Back(GetReply::Lost(version)),
-            Found::Lost(_) | Found::Unknown => self.way_unlisted(get, &avoid),
+            Lookup::Lost(version) if self.knows_all(get.id) => Route::Back(GetReply::Lost(version)),
+            Lookup::Lost(_) | Lookup::Unknown => self.way_unlisted(get, &avoid),
         }
     }
 
     /// Where a request goes for a page without an entry.
-    fn way_unlisted(&self, get: &Get, avoid: &[Option<NodeId>]) -> Way {
+    fn way_unlisted(&self, get: &Get, avoid: &[Option<NodeId>]) -> Route {
         let told = self.unlisted.get(get.id).filter(|told| told.version >= get.at_least);
         match told {
             Some(told) if told.lost && self.is_primary(get.id) && self.is_settled() => {
-                Way::Back(GetReply::Lost(told.version))
+                Route::Back(GetReply::Lost(told.version))
             }
             Some(told) if !told.lost && !avoid.contains(&Some(told.holder.node)) => {
                 told.holder.way(told.version)
             }
-            _ => Way::Back(self.unknown(get.id)),
+            _ => Route::Back(self.unknown(get.id)),
         }
     }
 
-    fn holder(&self, entry: &Entry, avoid: &[Option<NodeId>], random: u64) -> Way {
+    fn holder(&self, entry: &Entry, avoid: &[Option<NodeId>], random: u64) -> Route {
         // who asks does so for what it has not in memory, and may have it in its log
         let fits = |holder: &&Holder| match holder.role {
             Role::Log => avoid[1] != Some(holder.node),
@@ -234,7 +234,7 @@ impl Home {
         if count == 0 {
             // whoever asks has the only mirror, or was told by one that it has it not: not to be believed
             let own = entry.holders.iter().find(|holder| Some(holder.node) == avoid[0]);
-            let unknown = Way::Back(GetReply::Unknown { settled: false });
+            let unknown = Route::Back(GetReply::Unknown { settled: false });
             return own.map_or(unknown, |own| own.way(entry.version));
         }
         // memory before a log; the backup is asked where somebody was silent, and names that one as well
@@ -285,14 +285,14 @@ impl Home {
             return self.enter_lost(record);
         }
         match self.view().incarnation(record.holder.node) {
-            Some(life) if life == record.holder.incarnation && record.writer => {
+            Some(incarnation) if incarnation == record.holder.incarnation && record.writer => {
                 self.enter_writer(record)
             }
-            Some(life) if life == record.holder.incarnation => {
+            Some(incarnation) if incarnation == record.holder.incarnation => {
                 self.note_written(record);
                 self.enter(record)
             }
-            Some(life) if life > record.holder.incarnation => Verdict::Outlived,
+            Some(incarnation) if incarnation > record.holder.incarnation => Verdict::Outlived,
             _ => Verdict::NotHome,
         }
     }
@@ -576,9 +576,9 @@ impl Home {
 }
 
 impl Holder {
-    fn way(&self, version: Version) -> Way {
+    fn way(&self, version: Version) -> Route {
         let Holder { node, incarnation, role } = *self;
-        Way::To(Stale { node, incarnation, version }, role)
+        Route::To(Stale { node, incarnation, version }, role)
     }
 }
 
@@ -642,9 +642,9 @@ mod tests {
         assert_eq!(home.handle_view(Time(0), view(2, &[1, 3])).unwrap().lost, 1);
         let get = Get::new(id, Version(0), 4096, NodeId(3));
         let unknown = GetReply::Unknown { settled: false };
-        assert_eq!(home.direct(&get, 0), Way::Back(unknown));
+        assert_eq!(home.direct(&get, 0), Route::Back(unknown));
         home.members.handle_report(NodeId(3), 2);
-        assert_eq!(home.direct(&get, 0), Way::Back(GetReply::Lost(version)));
+        assert_eq!(home.direct(&get, 0), Route::Back(GetReply::Lost(version)));
     }
 
     fn mirror(id: PageId, node: u16) -> Record {

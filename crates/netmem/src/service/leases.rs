@@ -15,12 +15,12 @@ use wire::NodeId;
 pub struct Writer {
     /// The node.
     pub node: NodeId,
-    /// Its life.
+    /// Its incarnation.
     pub incarnation: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Held {
+struct Grant {
     /// `None` while nobody writes and one is being chosen.
     writer: Option<Writer>,
     /// It is being taken away.
@@ -50,7 +50,7 @@ pub enum Begun {
 /// The leases that one directory has granted.
 #[derive(Debug, Default)]
 pub struct Leases {
-    held: BTreeMap<PageId, Held>,
+    held: BTreeMap<PageId, Grant>,
     /// The newest versions of pages whose leases were forgotten in this view, by what the pages hash to.
     forgotten: BTreeMap<u64, Version>,
     view: u64,
@@ -72,9 +72,9 @@ fn number(id: PageId) -> u64 {
     wire::mix(wire::mix(id.space.0) ^ id.index) % FORGOTTEN_LEASES
 }
 
-impl Held {
-    fn new(writer: Option<Writer>, version: Version, turn: u64) -> Held {
-        Held { writer, changing: false, version, doubtful: false, turn }
+impl Grant {
+    fn new(writer: Option<Writer>, version: Version, turn: u64) -> Grant {
+        Grant { writer, changing: false, version, doubtful: false, turn }
     }
 
     /// What a lease that is granted now begins with.
@@ -104,7 +104,7 @@ impl Leases {
         if self.held.len() >= LEASES_MAX && !self.held.contains_key(&id) {
             return Begun::Full;
         }
-        let new = Held::new(None, self.first_of(id), self.next_turn());
+        let new = Grant::new(None, self.first_of(id), self.next_turn());
         let held = self.held.entry(id).or_insert(new);
         if held.changing {
             return Begun::Busy;
@@ -168,13 +168,13 @@ impl Leases {
 
     /// Whether a node may not have a copy: another one writes, or is about to.
     pub fn excludes(&self, id: PageId, node: NodeId) -> bool {
-        let excluded = |held: &Held| held.changing || held.writer.is_some_and(|w| w.node != node);
+        let excluded = |held: &Grant| held.changing || held.writer.is_some_and(|w| w.node != node);
         self.held.get(&id).is_some_and(excluded)
     }
 
     /// A node says that another directory has granted it the lease, and what it has written since.
     pub fn claim(&mut self, id: PageId, writer: Writer, version: Version) {
-        let new = Held::new(Some(writer), version, self.next_turn());
+        let new = Grant::new(Some(writer), version, self.next_turn());
         self.held.entry(id).or_insert(new);
     }
 

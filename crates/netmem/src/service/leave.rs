@@ -1,7 +1,7 @@
 //! Pages leave: room is made, and what is worth it goes to another node.
 
 use super::events::Event;
-use super::store::Held;
+use super::store::Removed;
 use super::{Load, Service};
 use crate::ages::Age;
 use crate::directory::{Holder, Role as HolderRole};
@@ -39,10 +39,10 @@ impl Leaves {
         PageStamp { id, version, bytes: self.data.len() as u32, checksum }
     }
 
-    pub fn put(&self, life: u64) -> Put {
+    pub fn put(&self, incarnation: u64) -> Put {
         let chances = self.candidate.chances.saturating_sub(1);
         let Candidate { age, reused, .. } = self.candidate;
-        Put { stamp: self.stamp(), life, age, chances, copies: 0, reused, view: 0 }
+        Put { stamp: self.stamp(), incarnation, age, chances, copies: 0, reused, view: 0 }
     }
 }
 
@@ -180,7 +180,7 @@ impl Service {
     pub(super) fn leave(&self, held: Evicted) {
         let Evicted { held, copy, unused } = held;
         self.withdraw(&held);
-        let Held { page, stored } = held;
+        let Removed { page, stored } = held;
         let candidate = self.candidate(&page, copy);
         // what was fetched unasked, and not asked for, is nowhere missed; what this node writes nobody else may have
         let stays = unused || self.writing().has(page.id);
@@ -209,7 +209,7 @@ impl Service {
     }
 
     /// The directory is told that this node has a clean page no more; what was a mirror both may take for one still.
-    pub(super) fn withdraw(&self, held: &Held) {
+    pub(super) fn withdraw(&self, held: &Removed) {
         let (Page { id, version, durability, .. }, copies) = (held.page, held.stored.copies);
         if durability != Durability::Clean || id.space.owner() == Some(self.me()) {
             return;
@@ -285,7 +285,7 @@ impl Service {
 
     async fn offer(&self, to: NodeId, leaves: &Leaves) -> Option<NodeId> {
         self.count(|counters| counters.puts_sent += 1);
-        let put = Put { view: self.view_number(), ..leaves.put(self.life()) };
+        let put = Put { view: self.view_number(), ..leaves.put(self.incarnation()) };
         let reply = self.put_to(to, &put, leaves.data.clone()).await;
         if reply.is_err() {
             self.disown(to, leaves.id, leaves.version);
@@ -298,8 +298,8 @@ impl Service {
     /// A node has a page of this node's own, or may have, and the directory here does not know it or knows better: it
     /// is told to drop it. A directory elsewhere hears of copies from who has them.
     pub(super) fn disown(&self, node: NodeId, id: PageId, version: Version) {
-        let life = self.0.home.borrow().view().incarnation(node);
-        if let (Some(incarnation), true) = (life, id.space.owner() == Some(self.me())) {
+        let incarnation = self.0.home.borrow().view().incarnation(node);
+        if let (Some(incarnation), true) = (incarnation, id.space.owner() == Some(self.me())) {
             let holder = Holder { node, incarnation, role: HolderRole::Clean };
             let record = Record { holder, ..self.record(id, version, HolderRole::Clean, 0) };
             self.notice(node, op::DROP, record);
@@ -315,8 +315,8 @@ impl Service {
         if id.space.owner() != Some(self.me()) {
             return;
         }
-        let life = self.0.home.borrow().view().incarnation(node);
-        let Some(incarnation) = life else { return };
+        let incarnation = self.0.home.borrow().view().incarnation(node);
+        let Some(incarnation) = incarnation else { return };
         let mut record = self.record(id, version, HolderRole::Clean, 0);
         (record.holder.node, record.holder.incarnation) = (node, incarnation);
         self.register_here(&record);
@@ -336,7 +336,7 @@ impl Service {
         let mut load = Load { once: true, into: self.cx().piece(into), wait, ..self.load() };
         let mut trailer = [0; SWAP_BYTES];
         if let Some(victim) = &victim {
-            victim.put(self.life()).write(&mut Encoder::new(&mut trailer));
+            victim.put(self.incarnation()).write(&mut Encoder::new(&mut trailer));
             load.data.push(victim.data.clone());
             load.trailer = &trailer;
         }
@@ -370,7 +370,7 @@ impl Service {
             }
             let Page { chances, reused, .. } = page;
             let candidate = Candidate { age, reused, duplicate: false, chances };
-            let Held { page, stored } = store.take(frame).ok()?;
+            let Removed { page, stored } = store.take(frame).ok()?;
             return Some(Leaves {
                 id: page.id,
                 version: page.version,
@@ -394,8 +394,8 @@ impl Service {
         };
         if let Some(data) = data.filter(|data| !data.kept) {
             let mut record = self.record(get.id, data.stamp.version, HolderRole::Clean, 0);
-            let life = self.0.home.borrow().view().incarnation(to).unwrap_or(0);
-            (record.holder.node, record.holder.incarnation) = (to, life);
+            let incarnation = self.0.home.borrow().view().incarnation(to).unwrap_or(0);
+            (record.holder.node, record.holder.incarnation) = (to, incarnation);
             self.unregister_here(&record);
         }
         let Some(victim) = victim else { return };
@@ -463,7 +463,7 @@ pub(super) const SWAP_BYTES: usize = 64;
 
 /// A page that was taken out, and whether others answer for it.
 pub(super) struct Evicted {
-    held: Held,
+    held: Removed,
     copy: bool,
     /// It was prefetched, and nobody came.
     unused: bool,

@@ -2,7 +2,8 @@
 //!
 //! A log is a holder as others' memory is: both homes of a page's directory entry know of it before it counts. So when
 //! the mirror goes down, the directory has another one made from the log, and when the log's node does, from the
-//! mirror. It is read where nobody has the page in memory. What it has is of this life of its node and of no other.
+//! mirror. It is read where nobody has the page in memory. What it has is of this incarnation of its node and of no
+//! other.
 
 use super::get::Got;
 use super::store::Stored;
@@ -103,11 +104,11 @@ impl Service {
         let log = self.0.replicas.borrow().logged.log().ok_or(No::Room)?;
         let has = self.0.replicas.borrow().logged.has(&stamp);
         if !has {
-            let life = self.life();
+            let incarnation = self.incarnation();
             log.append(stamp, data.clone()).await.map_err(|_| No::Room)?;
             self.0.replicas.borrow_mut().logged.handle_appended(stamp);
             let freed = self.0.home.borrow().is_freed(stamp.id.space);
-            if freed || life != self.life() {
+            if freed || incarnation != self.incarnation() {
                 self.unlog(stamp.id, stamp.version);
                 return Err(No::Outside);
             }

@@ -79,7 +79,7 @@ impl Service {
     /// of an incarnation that they know is over.
     async fn is_unregistered(&self, record: &Record) -> bool {
         let (view, homes) = (self.view_number(), self.0.home.borrow().homes(record.id));
-        if record.holder.incarnation != self.life() || self.has_mirror(record) {
+        if record.holder.incarnation != self.incarnation() || self.has_mirror(record) {
             return true;
         }
         let homes = homes.into_iter().flat_map(Homes::both);
@@ -110,8 +110,8 @@ impl Service {
     /// before anybody asks for it: what its writer was told once that is durable it does not flush again.
     pub(super) fn lose_mirrors(&self, gone: &[(NodeId, u64)]) {
         let mut store = self.store_mut();
-        let lost = |(node, life): &(NodeId, u64)| {
-            gone.iter().any(|(other, last)| other == node && life <= last)
+        let lost = |(node, incarnation): &(NodeId, u64)| {
+            gone.iter().any(|(other, last)| other == node && incarnation <= last)
         };
         let named = |frame: &FrameNo| !store.stored(*frame).mirrors.is_empty();
         let frames: Vec<FrameNo> =

@@ -14,8 +14,8 @@ use super::answer::Given;
 use super::counters::Source;
 use super::faults::{Entered, FaultNo, Faults};
 use super::get::{GetError, Got};
+use super::incarnation::Remains;
 use super::leave::{Leaves, Leaving};
-use super::life::Remains;
 use super::share::HandedOn;
 use super::store::Store;
 use super::writing::Writing;
@@ -100,8 +100,8 @@ impl Pages {
         self.writing.may_write(id) && !self.remains.is_busy(id)
     }
 
-    /// A page in the frames that is new enough, of the right length and to be believed. A mirror of a shared page may be
-    /// older than what its writer has: it counts only when the directory `trusts` it.
+    /// A page in the frames that is new enough, of the right length and to be believed. A mirror of a shared page may
+    /// be older than what its writer has: it counts only when the directory `trusts` it.
     fn fitting(&self, wanted: Wanted, trusts: bool, doubtful: bool) -> Option<FrameNo> {
         let (frame, page, stored) = self.store.find(wanted.id)?;
         let old = page.version < wanted.at_least;
@@ -247,7 +247,8 @@ impl Pages {
     fn outlives(&self, frame: FrameNo, page: &Page, next: &View) -> bool {
         let mut mirrors = self.store.stored(frame).mirrors.iter();
         let stored = page.durability == Durability::Clean;
-        page.is_durable() && (stored || mirrors.any(|(node, life)| next.has(*node, *life)))
+        page.is_durable()
+            && (stored || mirrors.any(|(node, incarnation)| next.has(*node, *incarnation)))
     }
 
     /// Forgets pages of an earlier incarnation that were in the middle of something. What has come in their place since

@@ -2,7 +2,7 @@
 //! need not have all of them moved, and nothing has to leave for them.
 
 use super::counters::Source;
-use super::home::Way;
+use super::home::Route;
 use super::{Load, Service};
 use crate::memory::Memory;
 use crate::page::{PageStamp, Wanted};
@@ -23,7 +23,7 @@ impl Service {
             self.count_here(began);
             return Some(given.data.slice(part));
         }
-        let Way::To(stale, _) = self.direct(&get) else { return None };
+        let Route::To(stale, _) = self.direct(&get) else { return None };
         let start = self.cx().now();
         let data = self.ask_part(stale.node, &get, &ask).await?;
         let took = self.cx().now().since(start);

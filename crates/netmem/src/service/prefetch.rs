@@ -1,14 +1,14 @@
 //! Pages come before they are asked for (PGMS: Voelker and others, SIGMETRICS'98; trends: Leap, Al Maruf and Chowdhury,
 //! USENIX ATC'20).
 //!
-//! Three rules keep a hint from doing harm. **Place**: a page that nobody has asked for takes a free frame, or that
+//! Three rules keep a hint from doing harm. **Target**: a page that nobody has asked for takes a free frame, or that
 //! of a page that was last used longer ago than it is expected to be used ahead, here and in other nodes; at most one
 //! frame in [`AHEAD_SHARE`] is taken so, and a page whose time passes without a use is the first to leave. **Order**:
 //! a fetch that somebody waits for never waits for one that nobody waits for, but for the very page. **Amount**: a
 //! plan has at most [`NEAR_MAX`] pages on their way here and [`FAR_MAX`] elsewhere that were not used, a trend its
 //! window.
 
-use super::ahead::{Batch, Place, Seen, Work};
+use super::ahead::{Batch, Seen, Target, Work};
 use super::events::Event;
 use super::store::{Store, Stored};
 use super::waiting::First;
@@ -205,8 +205,8 @@ impl Service {
         let spare = free > 2 * WINDOW_MAX && room > WINDOW_MAX;
         let place = |space, age| match self.backing(space) {
             None => None,
-            Some(_) if spare => Some(Place::Here),
-            Some(_) => self.idle_node(age).map(Place::Node),
+            Some(_) if spare => Some(Target::Here),
+            Some(_) => self.idle_node(age).map(Target::Node),
         };
         self.0.ahead.borrow_mut().next(room, place)
     }
@@ -356,8 +356,8 @@ impl Service {
 
     async fn ask_early(&self, node: NodeId, batch: &Batch) -> Option<ArrayVec<PageStamp, PAGES>> {
         let Batch { first, wanted, at_least, bytes, time_to_use } = *batch;
-        let life = self.life();
-        let early = Early { first, wanted, at_least, bytes, time_to_use, life };
+        let incarnation = self.incarnation();
+        let early = Early { first, wanted, at_least, bytes, time_to_use, incarnation };
         let load = Load { wait: ATTEMPT, ..self.load() };
         let reply = self.send(node, op::FETCH_AHEAD, &early.encode(), load).await.ok()?;
         let here = MultiReply::decode(&reply.body).ok().filter(|_| reply.status == 0)?.here;
@@ -410,8 +410,8 @@ impl Service {
         let stamp = PageStamp::of(id, version, [&data[..]]);
         // older than this, not as old: of two that are used at the same time the one that is there stays
         let age = Age(early.time_to_use.0.saturating_add(1));
-        let (life, chances) = (early.life, CHANCES);
-        let put = Put { stamp, life, age, chances, copies: 0, reused: true, view };
+        let (incarnation, chances) = (early.incarnation, CHANCES);
+        let put = Put { stamp, incarnation, age, chances, copies: 0, reused: true, view };
         let frame = self.accept(source, &put, data).ok()?;
         self.store_mut().memory_mut().handle_awaited(self.cx().now(), frame);
         if id.space.owner().is_none() {

@@ -127,7 +127,7 @@ impl Service {
         Ok(frame)
     }
 
-    /// Whether this node takes pages from that one, in the life that the view says.
+    /// Whether this node takes pages from that one, in the incarnation that the view says.
     fn admits(&self, source: NodeId, put: &Put) -> Result<(), No> {
         let home = self.0.home.borrow();
         if home.is_freed(put.stamp.id.space) {
@@ -142,7 +142,7 @@ impl Service {
             return Err(No::Outside);
         }
         let member = home.members().is_member();
-        let known = guest || home.view().has(source, put.life);
+        let known = guest || home.view().has(source, put.incarnation);
         if member && known { Ok(()) } else { Err(No::Outside) }
     }
 
@@ -308,7 +308,7 @@ impl Service {
 
     /// A mirror of a page that somebody needs, from this node.
     pub(super) fn put_of(&self, stamp: PageStamp, copies: u8) -> Put {
-        Put { life: self.life(), ..offer(stamp, copies) }
+        Put { incarnation: self.incarnation(), ..offer(stamp, copies) }
     }
 
     /// The page that came with [`op::TAKE`], if this node has room for it. It belongs to who sent it, whose directory

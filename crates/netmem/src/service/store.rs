@@ -28,11 +28,11 @@ pub struct Stored {
     pub data: Frame,
     /// Their CRC-32C.
     pub checksum: u32,
-    /// Of a dirty page of the node's own, who has mirrors of this version, in which lives.
+    /// Of a dirty page of the node's own, who has mirrors of this version, in which incarnations.
     pub mirrors: ArrayVec<(NodeId, u64), MIRRORS_MAX>,
     /// Of a mirror, and of a clean copy that was one, the number of them that there are to be.
     pub copies: u8,
-    /// It is of an earlier life of this node, and worth nothing any more.
+    /// It is of an earlier incarnation of this node, and worth nothing any more.
     pub former: bool,
     /// This node wrote it, in this version.
     pub written: bool,
@@ -53,7 +53,7 @@ impl Stored {
 
 /// A page with its bytes.
 #[derive(Debug)]
-pub struct Held {
+pub struct Removed {
     /// What the table knew of it.
     pub page: Page,
     /// Its bytes.
@@ -150,8 +150,8 @@ impl Store {
         self.places[frame.0 as usize].as_mut().expect("a page has bytes")
     }
 
-    /// A node has a mirror of a version of this node's own page, in this life. Counts where that is the present version
-    /// and the node can be named: what is not is not missed when the node goes down.
+    /// A node has a mirror of a version of this node's own page, in this incarnation. Counts where that is the present
+    /// version and the node can be named: what is not is not missed when the node goes down.
     pub fn handle_mirror(&mut self, frame: FrameNo, version: Version, mirror: (NodeId, u64)) {
         let named = &self.stored(frame).mirrors;
         let counts = !named.is_full() && named.iter().all(|(node, _)| *node != mirror.0);
@@ -268,7 +268,7 @@ impl Store {
         now: Time,
         offer: Offer,
         stored: Stored,
-    ) -> Result<(FrameNo, ArrayVec<Held, DISPLACED_MAX>), Refused> {
+    ) -> Result<(FrameNo, ArrayVec<Removed, DISPLACED_MAX>), Refused> {
         let refused = |store: &Store, reason| Refused { reason, oldest: store.oldest_taken(now) };
         if let Some(reason) = self.memory.refuses(&offer) {
             return Err(refused(self, reason));
@@ -284,21 +284,21 @@ impl Store {
             let displaced = self.memory.displace(now, &offer);
             let (frame, page) = displaced.ok_or_else(|| refused(self, Reason::NoRoom))?;
             let stored = self.unplace(frame).expect("a page has bytes");
-            gone.extend(Some(Held { page, stored }).filter(|held| held.page.id != offer.id));
+            gone.extend(Some(Removed { page, stored }).filter(|held| held.page.id != offer.id));
         }
         let accepted = self.memory.accept(now, offer)?;
         let before = self.unplace(accepted.frame);
         let displaced = accepted.displaced.zip(before);
-        gone.extend(displaced.map(|(page, stored)| Held { page, stored }));
+        gone.extend(displaced.map(|(page, stored)| Removed { page, stored }));
         self.place(accepted.frame, stored);
         Ok((accepted.frame, gone))
     }
 
     /// Gives a page up, if nothing is lost by that.
-    pub fn take(&mut self, frame: FrameNo) -> Result<Held, Kept> {
+    pub fn take(&mut self, frame: FrameNo) -> Result<Removed, Kept> {
         let page = self.memory.release(frame)?;
         let stored = self.unplace(frame).expect("a page has bytes");
-        Ok(Held { page, stored })
+        Ok(Removed { page, stored })
     }
 
     /// Puts a page's bytes into another frame of the pool; they are the same.

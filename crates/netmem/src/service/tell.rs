@@ -43,7 +43,7 @@ impl Telling {
         self.done = true;
     }
 
-    /// What was to be told was of a life that is over.
+    /// What was to be told was of an incarnation that is over.
     pub fn forget(&mut self) {
         self.records.clear();
     }
@@ -416,12 +416,12 @@ impl Service {
                 self.heed(self.me(), record, verdict);
             }
         }
-        let life = self.life();
+        let incarnation = self.incarnation();
         if !heard {
             self.cx().sleep(CLEANING_PAUSE).await;
         }
         if is_owed(what) {
-            self.note_told(self.me(), what, records, !heard && life == self.life());
+            self.note_told(self.me(), what, records, !heard && incarnation == self.incarnation());
         }
         if what == op::UNREGISTER {
             self.announce_again(records);
@@ -431,14 +431,14 @@ impl Service {
     async fn send_notice(&self, to: NodeId, what: u16, records: &[Record]) {
         let view = self.0.home.borrow().view().number;
         let batch = Batch::of(view, records, false);
-        let life = self.life();
+        let incarnation = self.incarnation();
         let reply = self.send_records(to, what, &batch, records).await;
         match reply {
             Some(reply) if what == op::REGISTER => self.heed_all(to, records, &reply),
             // copies that their directory does not know would not be dropped when somebody writes
             None if what == op::REGISTER => records.iter().for_each(|r| _ = self.drop_page(r)),
             reply if is_owed(what) => {
-                let failed = reply.is_none() && life == self.life();
+                let failed = reply.is_none() && incarnation == self.incarnation();
                 self.note_told(to, what, records, failed);
             }
             None if what == op::UNREGISTER => records.iter().for_each(|r| self.deny_late(*r)),

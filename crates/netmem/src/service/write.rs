@@ -327,7 +327,7 @@ impl Service {
             let home = self.0.home.borrow();
             (home.view().number, home.homes(id))
         };
-        let lease = Lease { id, view, incarnation: self.life() };
+        let lease = Lease { id, view, incarnation: self.incarnation() };
         let primary = homes?.primary;
         let reply = if primary == self.me() {
             self.grant(self.me(), &lease).await

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 pub struct Writing {
     granted: BTreeMap<PageId, Granted>,
     /// Pages that are being asked for.
-    asked: BTreeMap<PageId, Asked>,
+    asked: BTreeMap<PageId, Requests>,
 }
 
 #[derive(Debug)]
@@ -24,7 +24,7 @@ struct Granted {
 
 /// Requests for one lease.
 #[derive(Debug, Default)]
-struct Asked {
+struct Requests {
     under_way: usize,
     /// Times that the lease was taken back meanwhile.
     revoked: u64,

@@ -18,7 +18,7 @@ pub const PAGE: usize = 4096;
 pub struct World {
     pub net: Net,
     pub services: Vec<Service>,
-    pub lives: Vec<u64>,
+    pub incarnations: Vec<u64>,
     pub down: Vec<u16>,
     pub view: u64,
     /// Of each node; of those that are not named, none is known.
@@ -66,7 +66,7 @@ impl World {
         let services = net.nodes.iter().map(|node| Service::start(node.cx(), config(node.cx())));
         let mut world = World {
             services: services.collect(),
-            lives: vec![1; count.into()],
+            incarnations: vec![1; count.into()],
             down: Vec::new(),
             view: 0,
             machines: Vec::new(),
@@ -79,13 +79,13 @@ impl World {
     }
 
     pub fn up(&self) -> View {
-        let up = |(at, life): (usize, &u64)| Up {
+        let up = |(at, incarnation): (usize, &u64)| Up {
             node: NodeId(at as u16 + 1),
-            incarnation: *life,
+            incarnation: *incarnation,
             weight: 100,
             machine: self.machines.get(at).copied().unwrap_or(0),
         };
-        let all = self.lives.iter().enumerate().map(up);
+        let all = self.incarnations.iter().enumerate().map(up);
         View::new(self.view, all.filter(|up| !self.down.contains(&up.node.0)).collect())
     }
 
@@ -129,25 +129,25 @@ impl World {
         self.settle();
     }
 
-    /// A node that was given up hears of everybody again, in the next life that the registry gives it.
+    /// A node that was given up hears of everybody again, in the next incarnation that the registry gives it.
     pub fn come_back(&mut self, node: u16) {
-        self.lives[usize::from(node) - 1] += 1;
+        self.incarnations[usize::from(node) - 1] += 1;
         self.down.retain(|other| *other != node);
         self.next_view();
         self.settle();
     }
 
-    /// It is there again, in its next life; the others hear of it with the next view.
+    /// It is there again, in its next incarnation; the others hear of it with the next view.
     pub fn revive(&mut self, node: u16) {
         let at = usize::from(node) - 1;
-        self.lives[at] += 1;
+        self.incarnations[at] += 1;
         self.down.retain(|other| *other != node);
-        self.net.restart(node, self.lives[at]);
+        self.net.restart(node, self.incarnations[at]);
         self.services[at] =
             Service::start(self.net.nodes[at].cx(), (self.config)(self.net.nodes[at].cx()));
     }
 
-    /// All nodes in their next lives, with another configuration.
+    /// All nodes in their next incarnations, with another configuration.
     pub fn restart_all(&mut self, config: impl Fn(&Cx) -> Config + 'static) {
         self.config = Box::new(config);
         (1..=self.services.len() as u16).for_each(|node| self.revive(node));
@@ -270,7 +270,7 @@ impl World {
 
     /// That a node has a page.
     pub fn record(&self, node: u16, role: HolderRole, id: PageId, version: u64) -> Record {
-        let incarnation = self.lives[usize::from(node) - 1];
+        let incarnation = self.incarnations[usize::from(node) - 1];
         let holder = Holder { node: NodeId(node), incarnation, role };
         Record { id, version: Version(version), holder, copies: 0, lost: false, writer: false }
     }

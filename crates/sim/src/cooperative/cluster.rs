@@ -168,7 +168,7 @@ impl Cluster {
 
     /// Takes a page from who has it. Says whether a copy stays there.
     fn fetch(&mut self, page: PageId, shared: bool) -> Option<bool> {
-        let Found::Held(entry) = self.directory(page).look_up(page, VERSION) else { return None };
+        let Lookup::Held(entry) = self.directory(page).look_up(page, VERSION) else { return None };
         let holder = at(entry.holders[0].node);
         let memory = &mut self.nodes[holder].memory;
         let frame = memory.find(page).expect("a holder has the page");

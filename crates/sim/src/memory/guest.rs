@@ -11,7 +11,9 @@ use crate::machine::{Boot, Role};
 use crate::queue::Picos;
 use crate::random::Random;
 use endpoint::limits::PAGE_BYTES;
-use netmem::guest::{Found, Gone, Keeping, Places, Refused, Visits, Ways, found, reminder, taken};
+use netmem::guest::{
+    Entries, Gone, Keeping, Refused, Response, Transport, Visits, found, reminder, taken,
+};
 use netmem::limits::{ATTEMPT, GUEST_AHEAD_MAX, GUEST_DROPS_AT_ONCE};
 use netmem::protocol::{Batch, Body, Get, Message, Put, Record, Spaces, Stayed, op};
 use netmem::{PageId, PageStamp, SpaceId, Version, Wanted};
@@ -87,7 +89,7 @@ impl Guest {
         let holders: Vec<NodeId> = (1..=shared.shape.nodes).map(NodeId).collect();
         let count = shared.shape.guest_pages as usize;
         let space = SpaceId::guest(shared.serial() * 4);
-        let keeping = Keeping::new(cx.now(), space, holders.len(), COPIES, Places::new(count));
+        let keeping = Keeping::new(cx.now(), space, holders.len(), COPIES, Entries::new(count));
         let keeping = keeping.with_bugs(cx.bugs());
         Guest {
             cx: cx.clone(),
@@ -223,25 +225,25 @@ impl Asker {
         if there(self.guest.way(at))? == before { Ok(reply) } else { Err(CallError::PeerLost) }
     }
 
-    async fn get_into(&mut self, at: usize, wanted: Wanted, nth: usize) -> Found {
+    async fn get_into(&mut self, at: usize, wanted: Wanted, nth: usize) -> Response {
         let Wanted { id, at_least, bytes } = wanted;
         let body = Get::new(id, at_least, bytes, self.guest.cx.id()).encode();
         let load = Load { lands: true, ..Load::default() };
         let reply = match self.over(at, op::GET, &body, load).await {
             Ok(reply) if reply.status == 0 => reply,
-            Ok(reply) => return Found::Silent(Errno(reply.status)),
-            Err(error) => return Found::Silent(error.into()),
+            Ok(reply) => return Response::Silent(Errno(reply.status)),
+            Err(error) => return Response::Silent(error.into()),
         };
         let landed = reply.data.first().map_or(&[][..], |frame| &frame[..reply.bytes]);
         let found = found(wanted, &reply.body, landed);
-        if let Found::Here(_) = found {
+        if let Response::Here(_) = found {
             self.landed[nth * PAGE_BYTES..][..PAGE_BYTES].copy_from_slice(landed);
         }
         found
     }
 }
 
-impl Ways for Asker {
+impl Transport for Asker {
     fn now(&self) -> Time {
         self.guest.cx.now()
     }
@@ -262,11 +264,11 @@ impl Ways for Asker {
         self.guest.ways.borrow()[at].map(|way| way.there)
     }
 
-    fn life(&self, at: usize) -> u16 {
+    fn generation(&self, at: usize) -> u16 {
         self.guest.ways.borrow()[at].map_or(0, |way| way.life)
     }
 
-    async fn get(&mut self, at: usize, wanted: Wanted) -> Found {
+    async fn get(&mut self, at: usize, wanted: Wanted) -> Response {
         self.get_into(at, wanted, 0).await
     }
 
@@ -275,7 +277,7 @@ impl Ways for Asker {
     }
 
     /// Asks one by one here, where it is no matter how long that takes.
-    async fn answers(&mut self, at: usize, wanted: &[Wanted], found: &mut [Found]) {
+    async fn answers(&mut self, at: usize, wanted: &[Wanted], found: &mut [Response]) {
         for (nth, wanted) in wanted.iter().enumerate() {
             found[nth] = self.get_into(at, *wanted, nth).await;
         }
@@ -523,7 +525,7 @@ impl Keeper {
                 if holder.note(there.node, there.incarnation) {
                     keeping.raise_alarm();
                 }
-                guest.ways.borrow_mut()[at] = Some(Way { there, life: holder.life() });
+                guest.ways.borrow_mut()[at] = Some(Way { there, life: holder.generation() });
             }
             None => holder.note_away(guest.cx.now()),
         }

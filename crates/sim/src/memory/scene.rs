@@ -213,7 +213,7 @@ impl Scene {
         self.given_up.insert(node, (self.given_up(node).0, true));
         let service = self.actor(node).service;
         let now = self.shared.clock(node).time(self.world.now());
-        service.set_lease(service.life(), now);
+        service.set_lease(service.incarnation(), now);
         self.view();
     }
 

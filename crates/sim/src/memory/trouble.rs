@@ -181,15 +181,15 @@ impl Trouble {
         world.trace_mut().line(now, node, "view", format_args!("hears of view {number}"));
         let service = self.shared.services.borrow().get(&node).cloned();
         let Some(service) = service else { return };
-        let before = service.life();
+        let before = service.incarnation();
         self.shared.keys.tell(now, node, &view);
         service.follow(view);
-        if service.life() != before {
-            let line = format_args!("is in life {} now", service.life());
+        if service.incarnation() != before {
+            let line = format_args!("is in life {} now", service.incarnation());
             world.trace_mut().line(now, node, "view", line);
             self.shared.note_kept(node, &service);
         }
-        if service.life() != 0 && service.life() == self.registry.life(node) {
+        if service.incarnation() != 0 && service.incarnation() == self.registry.life(node) {
             self.shared.fenced.borrow_mut().remove(&node);
         }
         world.wake(node);

@@ -115,7 +115,7 @@ impl Memory {
             free_bytes: share.bytes.saturating_sub(service.used_bytes()) as u64,
             view: view.number,
             members: view.members.len() as u64,
-            life: service.life(),
+            life: service.incarnation(),
             settled: service.is_settled(),
             epoch: epoch.number,
             min_age_ms: (epoch.min_age > Age::NEWEST).then(|| millis(epoch.min_age)).flatten(),

@@ -27,7 +27,7 @@ use crate::clock;
 use crate::link::{Address, Security};
 use crate::wait::WaitPolicy;
 use netmem::SpaceId;
-use netmem::guest::{Keeping, Place, Places};
+use netmem::guest::{Entries, Entry, Keeping};
 use netmem::limits::GUEST_COPIES_MAX;
 use source::PeerSource;
 use std::io;
@@ -123,7 +123,7 @@ impl Shared {
             self.keeping().raise_alarm();
             self.ring();
         }
-        way.of_life(holder.life())
+        way.of_generation(holder.generation())
     }
 
     fn boxes(&self) -> Vec<Arc<[Mailbox]>> {
@@ -133,9 +133,9 @@ impl Shared {
     }
 }
 
-fn no_places(pages: usize) -> Places {
+fn no_places(pages: usize) -> Entries {
     // SAFETY: a place is atomic integers, for which zero is a value. The memory is taken when it is touched.
-    Places::over(unsafe { Box::<[Place]>::new_zeroed_slice(pages).assume_init() })
+    Entries::over(unsafe { Box::<[Entry]>::new_zeroed_slice(pages).assume_init() })
 }
 
 impl Backing for Peers {

@@ -6,7 +6,7 @@ use super::Shared;
 use super::way::{Mailbox, Way};
 use crate::clock;
 use netmem::Wanted;
-use netmem::guest::{Found, Gone, Refused, Ways};
+use netmem::guest::{Gone, Refused, Response, Transport};
 use netmem::protocol::{Put, Stayed};
 use std::io;
 use std::pin::pin;
@@ -64,7 +64,7 @@ impl Lines {
     }
 }
 
-impl Ways for Lines {
+impl Transport for Lines {
     fn now(&self) -> Time {
         clock::now()
     }
@@ -91,11 +91,11 @@ impl Ways for Lines {
         self.ways[at].as_ref().map(|way| way.there)
     }
 
-    fn life(&self, at: usize) -> u16 {
-        self.ways[at].as_ref().map_or(0, |way| way.life)
+    fn generation(&self, at: usize) -> u16 {
+        self.ways[at].as_ref().map_or(0, |way| way.generation)
     }
 
-    async fn get(&mut self, at: usize, wanted: Wanted) -> Found {
+    async fn get(&mut self, at: usize, wanted: Wanted) -> Response {
         self.way(at).get(wanted)
     }
 
@@ -104,7 +104,7 @@ impl Ways for Lines {
         true
     }
 
-    async fn answers(&mut self, at: usize, wanted: &[Wanted], found: &mut [Found]) {
+    async fn answers(&mut self, at: usize, wanted: &[Wanted], found: &mut [Response]) {
         self.way(at).answers(wanted, found);
     }
 

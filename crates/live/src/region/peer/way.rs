@@ -6,7 +6,7 @@ use super::{Line, LineConfig, LineError, PeerConfig, Question};
 use arrayvec::ArrayVec;
 use endpoint::FrameMut;
 use endpoint::limits::PAGE_BYTES;
-use netmem::guest::{Found, Refused, found, taken};
+use netmem::guest::{Refused, Response, found, taken};
 use netmem::protocol::{Batch, Body, Get, Message, Put, Record, Spaces, Stayed, op};
 use netmem::{PageStamp, SpaceId, Wanted};
 use std::io;
@@ -24,8 +24,8 @@ pub struct Way {
     answers: [Answered; LINE_CALLS],
     /// Who is there.
     pub there: Stayed,
-    /// The holder's life, as the region counts.
-    pub life: u16,
+    /// The holder's incarnation, as the region counts.
+    pub generation: u16,
 }
 
 // SAFETY: the frame belongs to the pool of the line beside it, and both are used by the thread that has the way, see
@@ -51,15 +51,15 @@ impl Way {
         });
         let there = Stayed { node: NodeId(0), incarnation: 0, machine: 0 };
         let answers = [const { None }; LINE_CALLS];
-        let mut way = Way { line, frames, answers, there, life: 0 };
+        let mut way = Way { line, frames, answers, there, generation: 0 };
         way.there = way.stay(config.space).map_err(io::Error::other)?;
         way.line.set_deadline(deadline);
         Ok(way)
     }
 
-    /// To a holder in this life.
-    pub fn of_life(self, life: u16) -> Way {
-        Way { life, ..self }
+    /// To a holder in this incarnation.
+    pub fn of_generation(self, generation: u16) -> Way {
+        Way { generation, ..self }
     }
 
     /// Of no use any more.
@@ -78,8 +78,8 @@ impl Way {
     }
 
     /// Asks for a page.
-    pub fn get(&mut self, wanted: Wanted) -> Found {
-        let mut found = [Found::Not];
+    pub fn get(&mut self, wanted: Wanted) -> Response {
+        let mut found = [Response::Not];
         self.post(self.line.deadline(), &[wanted]);
         self.answers(&[wanted], &mut found);
         found[0]
@@ -99,7 +99,7 @@ impl Way {
     }
 
     /// Waits for what was asked for so.
-    pub fn answers(&mut self, wanted: &[Wanted], all: &mut [Found]) {
+    pub fn answers(&mut self, wanted: &[Wanted], all: &mut [Response]) {
         let answers = &mut self.answers[..wanted.len()];
         self.line.collect(answers);
         let landings = answers.iter_mut().zip(&mut self.frames);
@@ -110,7 +110,7 @@ impl Way {
                     let landed = frame.as_deref().map_or(&[][..], |frame| &frame[..answer.bytes]);
                     found(*wanted, &answer.body, landed)
                 }
-                Err(error) => Found::Silent(errno_of(&error)),
+                Err(error) => Response::Silent(errno_of(&error)),
             };
         }
     }

@@ -1,14 +1,14 @@
-//! Which life this node takes part in, as the members' registry counts them, and what it may believe meanwhile.
+//! Which incarnation this node takes part in, as the members' registry counts them, and what it may believe meanwhile.
 //!
 //! A node that others gave up, whether its process ended or was only paused, is nobody's holder any more: others have
 //! freed what they had of its spaces and mirrored anew what it had of theirs, and they may have written to pages whose
-//! copies it has. So it begins another life. Of the one before it keeps what only it can have written and has still:
-//! the pages of its private spaces in its own frames, without mirrors, and guests' pages, whose processes alone say
-//! what is worth something. Between the end of its lease and the next view it believes no copy of a shared page.
+//! copies it has. So it begins another incarnation. Of the one before it keeps what only it can have written and has
+//! still: the pages of its private spaces in its own frames, without mirrors, and guests' pages, whose processes alone
+//! say what is worth something. Between the end of its lease and the next view it believes no copy of a shared page.
 
 use super::Service;
 use super::events::Event;
-use super::home::{Trust, Way};
+use super::home::{Route, Trust};
 use super::put::Weak;
 use crate::limits::FAILED_MAX;
 use crate::page::{PageId, SpaceId};
@@ -21,7 +21,7 @@ use wire::{NodeId, Time};
 /// What a flush says of a page that is gone.
 const GONE: Weak = Weak { have: 0, needed: 1 };
 
-/// What is left of a life that is over.
+/// What is left of an incarnation that is over.
 #[derive(Debug, Default)]
 pub struct Remains {
     /// Pages that are not to be had here any more, and were in the middle of something.
@@ -75,10 +75,10 @@ impl Remains {
 }
 
 impl Service {
-    /// As [`set_view`](Service::set_view), for views whose lives are the registry's: the life that the view gives this
-    /// node is its own from now on. If it was in an earlier one, or is left out now, that one is over: pages that only
-    /// other nodes had for it are lost, and of pages in shared spaces it has none. Before its first view it may have
-    /// written pages, and keeps them.
+    /// As [`set_view`](Service::set_view), for views whose incarnations are the registry's: the incarnation that the
+    /// view gives this node is its own from now on. If it was in an earlier one, or is left out now, that one is over:
+    /// pages that only other nodes had for it are lost, and of pages in shared spaces it has none. Before its first
+    /// view it may have written pages, and keeps them.
     pub fn follow(&self, view: View) {
         let before = self.view();
         if view.number <= before.number {
@@ -92,13 +92,13 @@ impl Service {
         self.set_view(view);
     }
 
-    /// Until when nobody takes this node, in this life, for dead. Without a word it is so for ever.
-    pub fn set_lease(&self, life: u64, until: Time) {
-        self.0.home.borrow_mut().members_mut().handle_lease(life, until);
+    /// Until when nobody takes this node, in this incarnation, for dead. Without a word it is so for ever.
+    pub fn set_lease(&self, incarnation: u64, until: Time) {
+        self.0.home.borrow_mut().members_mut().handle_lease(incarnation, until);
     }
 
-    /// The life that this node is in: its incarnation, unless the registry [says](Service::follow) otherwise.
-    pub fn life(&self) -> u64 {
+    /// The incarnation that this node is in: its incarnation, unless the registry [says](Service::follow) otherwise.
+    pub fn incarnation(&self) -> u64 {
         self.0.home.borrow().members().incarnation()
     }
 
@@ -144,17 +144,17 @@ impl Service {
 
     /// Where a request goes, by this node's directory. What it does not know is nowhere only while nobody takes this
     /// node for dead: else another directory may know better by now.
-    pub(super) fn direct(&self, get: &Get) -> Way {
-        let way = self.at_home(|home| home.direct(get, self.cx().random()));
-        match way {
-            Way::Back(GetReply::Unknown { .. } | GetReply::Lost(_)) if self.is_doubtful() => {
-                Way::Back(GetReply::Unknown { settled: false })
+    pub(super) fn direct(&self, get: &Get) -> Route {
+        let route = self.at_home(|home| home.direct(get, self.cx().random()));
+        match route {
+            Route::Back(GetReply::Unknown { .. } | GetReply::Lost(_)) if self.is_doubtful() => {
+                Route::Back(GetReply::Unknown { settled: false })
             }
-            way => way,
+            route => route,
         }
     }
 
-    /// An error when what this node wrote of a page last went with an earlier life.
+    /// An error when what this node wrote of a page last went with an earlier incarnation.
     pub(super) fn check_remains(&self, id: PageId) -> Result<(), Weak> {
         let gone = self.0.pages.borrow().has_failed(id);
         if gone { Err(GONE) } else { Ok(()) }

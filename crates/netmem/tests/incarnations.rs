@@ -35,7 +35,7 @@ fn what_only_the_node_can_have_written_and_has_still_outlives_its_life() {
     assert_eq!(
         world.mirrors(here).len(),
         2,
-        "those of the life before are nobody's, and there are others"
+        "those of the incarnation before are nobody's, and there are others"
     );
     world.flush(1, here).unwrap();
     world.flush(1, private(1, 2)).unwrap();
@@ -46,7 +46,7 @@ fn what_only_the_node_can_have_written_and_has_still_outlives_its_life() {
     world.forget(1, here);
     assert_eq!(world.read(1, here, 5).0, 5);
     let counters = world.service(1).counters();
-    assert_eq!((counters.lives_lost, world.service(1).life()), (1, 2));
+    assert_eq!((counters.lives_lost, world.service(1).incarnation()), (1, 2));
 }
 
 #[test]
@@ -63,8 +63,8 @@ fn what_only_others_had_for_it_is_lost_and_said_to_be() {
     assert_eq!(world.read(1, away, 0).0, 7);
 }
 
-/// A page that was durable left, as a clean copy of what its mirrors have, and came back. They go with the life of its
-/// node, and it stays: it is made durable again before it leaves again.
+/// A page that was durable left, as a clean copy of what its mirrors have, and came back. They go with the incarnation
+/// of its node, and it stays: it is made durable again before it leaves again.
 #[test]
 fn a_page_that_came_back_is_as_dirty_as_it_was() {
     let mut world = World::new(5, |_| small(32));
@@ -135,7 +135,11 @@ fn a_node_that_may_have_been_given_up_believes_no_copy_of_a_shared_page() {
     assert_eq!(world.read(3, id, 0).0, late(2));
     let (service, now) = (world.service(3), world.net.now);
     service.set_lease(99, now);
-    assert_eq!(world.read(3, id, 0).0, late(2), "another life's lease says nothing of this one's");
+    assert_eq!(
+        world.read(3, id, 0).0,
+        late(2),
+        "another incarnation's lease says nothing of this one's"
+    );
     service.set_lease(1, now);
     world.give_up(3);
     write(&mut world, 1, id, late(3), Class::Mirrored);
@@ -168,7 +172,7 @@ fn a_writer_that_was_given_up_may_not_go_on_writing() {
     assert_eq!(world.read(1, id, late(3)).0, late(3));
 }
 
-/// What a life before lost of a page is for its programs to hear, and keeps nobody else from writing.
+/// What an incarnation before lost of a page is for its programs to hear, and keeps nobody else from writing.
 #[test]
 fn what_was_lost_with_a_life_does_not_hold_a_lease() {
     let mut world = World::new(4, |_| small(64));
@@ -259,13 +263,13 @@ fn who_was_given_up_has_nobody_drop_a_mirror() {
     };
     assert_eq!(drop(&mut world, before), (false, 2), "it is in no view");
     world.come_back(other);
-    assert_eq!(drop(&mut world, before), (false, 2), "it said so in the life before");
+    assert_eq!(drop(&mut world, before), (false, 2), "it said so in the incarnation before");
     let now = world.up().number;
     assert_eq!(drop(&mut world, now), (true, 1));
 }
 
-/// What a life that is over was just writing to stable storage is gone when that has ended, before anybody makes it
-/// durable for the life of today.
+/// What an incarnation that is over was just writing to stable storage is gone when that has ended, before anybody
+/// makes it durable for the incarnation of today.
 #[test]
 fn a_page_of_a_life_that_is_over_is_here_only_while_it_is_being_written() {
     let (mut world, disk) = with_disk(4, 64);
@@ -288,8 +292,8 @@ fn a_page_of_a_life_that_is_over_is_here_only_while_it_is_being_written() {
     assert_eq!(look(&world), None);
 }
 
-/// What a holder tells of a life that is over may arrive when the node knows that it is, and not yet that it begins the
-/// next: by then the holder has forgotten the page.
+/// What a holder tells of an incarnation that is over may arrive when the node knows that it is, and not yet that it
+/// begins the next: by then the holder has forgotten the page.
 #[test]
 fn a_node_in_no_view_learns_nothing_of_its_pages() {
     let mut world = World::new(3, |_| small(64));
@@ -309,10 +313,10 @@ fn pages_written_before_the_first_view_are_kept() {
     let mut world = World::new(3, |_| small(64));
     world.revive(1);
     world.put(1, private(1, 0), 4, Class::Mirrored).unwrap();
-    world.lives[0] = 77;
+    world.incarnations[0] = 77;
     world.next_view();
     world.settle();
-    assert_eq!((world.read(1, private(1, 0), 4).0, world.service(1).life()), (4, 77));
+    assert_eq!((world.read(1, private(1, 0), 4).0, world.service(1).incarnation()), (4, 77));
     world.flush(1, private(1, 0)).unwrap();
     assert_eq!(world.mirrors(private(1, 0)).len(), 2);
 }
