@@ -72,7 +72,7 @@ use crate::limits::*;
 use crate::memory::{Counts, MemoryConfig};
 use crate::page::{PageId, PageStamp, SpaceId, Version, Wanted};
 use crate::placement::Policy;
-use crate::protocol::{Body, Record, op};
+use crate::protocol::{Body, Message, Record, op};
 use ahead::Ahead;
 use endpoint::{Frame, FrameMut};
 use events::{Event, Events};
@@ -376,6 +376,18 @@ impl Service {
         let channel = Channel::MEMORY;
         let deadline = Some(wait);
         self.cx().call(Call { to, channel, op, once, deadline, body, data, trailer, into })
+    }
+
+    /// The answer to a message; `None` when there is none, or the other node could not read the message.
+    async fn ask_for<R: Message>(
+        &self,
+        to: NodeId,
+        op: u16,
+        body: &Body,
+        with: Load<'_>,
+    ) -> Option<R> {
+        let reply = self.send(to, op, body, with).await.ok().filter(|reply| reply.status == 0)?;
+        R::decode(&reply.body).ok()
     }
 
     /// What a message carries beside its body.

@@ -110,12 +110,7 @@ pub fn taken(body: &[u8]) -> Result<(), Refused> {
 
 /// What a holder is told that is to forget a page.
 pub fn reminder(space: SpaceId, obsolete: &Obsolete) -> Record {
-    Record {
-        id: PageId { space, index: obsolete.page },
-        version: Version(obsolete.version),
-        holder: Holder { node: NodeId(0), incarnation: 0, role: Role::Mirror },
-        copies: 0,
-        lost: false,
-        writer: false,
-    }
+    let id = PageId { space, index: obsolete.page };
+    let holder = Holder { node: NodeId(0), incarnation: 0, role: Role::Mirror };
+    Record::new(id, Version(obsolete.version), holder)
 }

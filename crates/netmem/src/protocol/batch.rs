@@ -36,6 +36,13 @@ pub struct Record {
     pub writer: bool,
 }
 
+impl Record {
+    /// A node holds, or held, a version of a page of which no mirrors are counted.
+    pub const fn new(id: PageId, version: Version, holder: Holder) -> Record {
+        Record { id, version, holder, copies: 0, lost: false, writer: false }
+    }
+}
+
 impl Message for Record {
     fn write(&self, out: &mut Encoder<'_>) {
         write_page(out, self.id);

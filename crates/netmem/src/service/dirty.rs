@@ -293,13 +293,7 @@ impl Service {
 
     /// The node that was asked just now does not have what it had: it is no mirror.
     fn forget_mirror(&self, entry: &Entry, holder: &Holder) {
-        self.unregister_here(&self.record_of(entry, holder));
-    }
-
-    /// One of the copies that an entry's survival depends on.
-    pub(super) fn record_of(&self, entry: &Entry, holder: &Holder) -> Record {
-        let record = self.record(entry.id, entry.version, HolderRole::Mirror, 0);
-        Record { holder: *holder, ..record }
+        self.unregister_here(&Record::new(entry.id, entry.version, *holder));
     }
 
     /// Where this node still has the page that it wrote, it counts the new mirror.
@@ -315,9 +309,8 @@ impl Service {
 
     async fn ask_for_mirror(&self, node: NodeId, ask: &MirrorAgain) -> Result<NodeId, No> {
         let load = Load { once: true, wait: ATTEMPT * 4, ..self.load() };
-        let reply = self.send(node, op::MIRROR_AGAIN, &ask.encode(), load).await;
-        let reply = reply.ok().filter(|reply| reply.status == 0).ok_or(No::Unregistered)?;
-        PutReply::decode(&reply.body).map_err(|_| No::Unregistered)?.stored
+        let reply = self.ask_for(node, op::MIRROR_AGAIN, &ask.encode(), load).await;
+        reply.map_or(Err(No::Unregistered), |reply: PutReply| reply.stored)
     }
 }
 

@@ -553,10 +553,16 @@ impl Service {
         installed.is_ok()
     }
 
+    /// Another node's clean copy of a page; `None` when that node is down.
+    pub(super) fn record_at(&self, node: NodeId, id: PageId, version: Version) -> Option<Record> {
+        let incarnation = self.0.home.borrow().view().incarnation(node)?;
+        Some(Record::new(id, version, Holder { node, incarnation, role: Role::Clean }))
+    }
+
     /// This node's copy of a page.
     pub(super) fn record(&self, id: PageId, version: Version, role: Role, copies: u8) -> Record {
         let holder = Holder { node: self.me(), incarnation: self.incarnation(), role };
-        Record { id, version, holder, copies, lost: false, writer: false }
+        Record { copies, ..Record::new(id, version, holder) }
     }
 }
 

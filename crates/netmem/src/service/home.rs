@@ -413,7 +413,7 @@ impl Home {
         self.unlisted.remove(id, version);
         let Some(older) = self.directory.handle_outdated(id, version) else { return };
         for holder in holders_of(&self.members, &older) {
-            self.notices.push(holder.node, op::WRITTEN, record_of(id, version, holder));
+            self.notices.push(holder.node, op::WRITTEN, Record::new(id, version, holder));
         }
     }
 
@@ -596,23 +596,15 @@ fn records_of(entry: &Entry) -> impl Iterator<Item = Record> + '_ {
     let holders = entry.holders.iter().copied().chain(entry.lost.then_some(nobody));
     let Entry { id, version, copies, lost, .. } = *entry;
     let copies_of = move |holder: Holder| if holder.role.is_hard() { copies } else { 0 };
-    let record = move |holder| Record {
-        id,
-        version,
-        holder,
+    holders.map(move |holder| Record {
         copies: copies_of(holder),
         lost,
-        writer: false,
-    };
-    holders.map(record)
+        ..Record::new(id, version, holder)
+    })
 }
 
 fn was_mirror(record: &Record) -> bool {
     record.holder.role == Role::Clean && record.copies > 0
-}
-
-fn record_of(id: PageId, version: Version, holder: Holder) -> Record {
-    Record { id, version, holder, copies: 0, lost: false, writer: false }
 }
 
 #[cfg(test)]
@@ -637,7 +629,7 @@ mod tests {
         let id = { pages }.find(|id| home.is_primary(*id)).unwrap();
         let holder = Holder { node: NodeId(2), incarnation: 1, role: Role::Mirror };
         let version = Version(5);
-        let record = Record { id, version, holder, copies: 1, lost: false, writer: false };
+        let record = Record { copies: 1, ..Record::new(id, version, holder) };
         assert_eq!(home.register(&record), Verdict::Done);
         assert_eq!(home.handle_view(Time(0), view(2, &[1, 3])).unwrap().lost, 1);
         let get = Get::new(id, Version(0), 4096, NodeId(3));
@@ -649,7 +641,7 @@ mod tests {
 
     fn mirror(id: PageId, node: u16) -> Record {
         let holder = Holder { node: NodeId(node), incarnation: 1, role: Role::Mirror };
-        Record { copies: 2, ..record_of(id, Version(5), holder) }
+        Record { copies: 2, ..Record::new(id, Version(5), holder) }
     }
 
     /// Pages that this node is asked for first, in any view that it is in.
@@ -688,10 +680,10 @@ mod tests {
         home.handle_view(Time(0), view(1, &[1, 2, 3])).unwrap();
         let id = pages(&home).next().unwrap();
         let clean = Holder { node: NodeId(2), incarnation: 1, role: Role::Clean };
-        let copy = record_of(id, Version(5), clean);
+        let copy = Record::new(id, Version(5), clean);
         assert_eq!(home.register(&copy), Verdict::Done);
         while home.notices.push(NodeId(3), op::DROP, copy) {}
-        let writer = record_of(id, Version(6), Holder { node: NodeId(3), ..clean });
+        let writer = Record::new(id, Version(6), Holder { node: NodeId(3), ..clean });
         let writer = Record { writer: true, ..writer };
         assert_eq!(home.register(&writer), Verdict::Later);
         assert!(home.leases().excludes(id, NodeId(2)) && home.directory().entry(id).is_some());
@@ -709,14 +701,7 @@ mod tests {
             let id = PageId { space: SpaceId::shared(7), index: 0 };
             let mirror = Holder { node: NodeId(2), incarnation: 1, role: Role::Mirror };
             let clean = Holder { role: Role::Clean, ..mirror };
-            let record = |holder, copies| Record {
-                id,
-                version: Version(5),
-                holder,
-                copies,
-                lost: false,
-                writer: false,
-            };
+            let record = |holder, copies| Record { copies, ..Record::new(id, Version(5), holder) };
             home.register(&record(mirror, 2));
             home.unregister(&record(clean, 0));
             assert!(home.directory().entry(id).is_some(), "a copy that was there before it");

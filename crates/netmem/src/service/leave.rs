@@ -4,13 +4,13 @@ use super::events::Event;
 use super::store::Removed;
 use super::{Load, Service};
 use crate::ages::Age;
-use crate::directory::{Holder, Role as HolderRole};
+use crate::directory::Role as HolderRole;
 use crate::epochs::Mode;
 use crate::limits::{ATTEMPT, LEAVING_BYTES, LEAVING_MAX};
 use crate::memory::{Durability, Eviction, FrameNo, Page, Role};
 use crate::page::{PageId, PageStamp, Version, Wanted};
 use crate::placement::Leaving as Candidate;
-use crate::protocol::{Get, GetReply, Message, No, Put, PutReply, Record, op};
+use crate::protocol::{Get, GetReply, Message, No, Put, PutReply, op};
 use crate::slots::Homes;
 use endpoint::{Frame, FrameMut};
 use node::{CallError, Reply};
@@ -298,10 +298,8 @@ impl Service {
     /// A node has a page of this node's own, or may have, and the directory here does not know it or knows better: it
     /// is told to drop it. A directory elsewhere hears of copies from who has them.
     pub(super) fn disown(&self, node: NodeId, id: PageId, version: Version) {
-        let incarnation = self.0.home.borrow().view().incarnation(node);
-        if let (Some(incarnation), true) = (incarnation, id.space.owner() == Some(self.me())) {
-            let holder = Holder { node, incarnation, role: HolderRole::Clean };
-            let record = Record { holder, ..self.record(id, version, HolderRole::Clean, 0) };
+        let own = id.space.owner() == Some(self.me());
+        if let Some(record) = self.record_at(node, id, version).filter(|_| own) {
             self.notice(node, op::DROP, record);
         }
     }
@@ -315,11 +313,8 @@ impl Service {
         if id.space.owner() != Some(self.me()) {
             return;
         }
-        let incarnation = self.0.home.borrow().view().incarnation(node);
-        let Some(incarnation) = incarnation else { return };
-        let mut record = self.record(id, version, HolderRole::Clean, 0);
-        (record.holder.node, record.holder.incarnation) = (node, incarnation);
-        self.register_here(&record);
+        let record = self.record_at(node, id, version);
+        record.into_iter().for_each(|record| _ = self.register_here(&record));
     }
 
     /// Asks the holder of a clean page of this node's own to give it up; a page that must leave travels along
@@ -393,10 +388,8 @@ impl Service {
             _ => None,
         };
         if let Some(data) = data.filter(|data| !data.kept) {
-            let mut record = self.record(get.id, data.stamp.version, HolderRole::Clean, 0);
-            let incarnation = self.0.home.borrow().view().incarnation(to).unwrap_or(0);
-            (record.holder.node, record.holder.incarnation) = (to, incarnation);
-            self.unregister_here(&record);
+            let record = self.record_at(to, get.id, data.stamp.version);
+            record.into_iter().for_each(|record| _ = self.unregister_here(&record));
         }
         let Some(victim) = victim else { return };
         if data.is_some_and(|data| data.swapped) {

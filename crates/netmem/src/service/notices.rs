@@ -51,7 +51,7 @@ impl Notices {
 
     /// A holder is to drop its copy.
     pub fn tell_to_drop(&mut self, id: PageId, version: Version, holder: Holder) {
-        let record = Record { id, version, holder, copies: 0, lost: false, writer: false };
+        let record = Record::new(id, version, holder);
         self.push(holder.node, op::DROP, record);
     }
 
@@ -109,7 +109,7 @@ mod tests {
     fn record(index: u64) -> Record {
         let holder = Holder { node: NodeId(1), incarnation: 1, role: Role::Clean };
         let id = PageId { space: SpaceId(1), index };
-        Record { id, version: Version(1), holder, copies: 0, lost: false, writer: false }
+        Record::new(id, Version(1), holder)
     }
 
     #[test]

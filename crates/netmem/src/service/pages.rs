@@ -462,8 +462,7 @@ mod tests {
     fn a_clean_copy_is_dropped_and_what_this_node_writes_is_not() {
         let mut pages = pages();
         let holder = crate::directory::Holder { node: ME, incarnation: 1, role: HolderRole::Clean };
-        let drop =
-            |id| Record { id, version: VERSION, holder, copies: 0, lost: false, writer: false };
+        let drop = |id| Record::new(id, VERSION, holder);
         write(&mut pages, shared(1));
         let begun = pages.writing.begin_ask(shared(1));
         pages.writing.handle_granted(shared(1), begun, VERSION);

@@ -20,7 +20,7 @@ use crate::limits::*;
 use crate::memory::{Arrival, Durability};
 use crate::page::{PageId, PageStamp, Version, Wanted};
 use crate::placement::Leaving as Candidate;
-use crate::protocol::{Early, Holding, Message, MultiReply, Put, op};
+use crate::protocol::{Early, Holding, Message, MultiReply, Put, Record, op};
 use crate::trend::Prefetch;
 use arrayvec::ArrayVec;
 use endpoint::Frame;
@@ -434,8 +434,7 @@ impl Service {
         };
         let Some((version, holders)) = holders else { return };
         for holder in holders {
-            let mut record = self.record(id, version, HolderRole::Clean, 0);
-            record.holder = holder;
+            let record = Record::new(id, version, holder);
             self.unregister_here(&record);
             self.notice(holder.node, op::DROP, record);
         }

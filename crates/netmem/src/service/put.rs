@@ -201,8 +201,7 @@ impl Service {
         let view = self.0.home.borrow().view().number;
         let batch = Batch::of(view, std::slice::from_ref(record), false);
         let load = super::Load { once: true, wait: ATTEMPT, ..self.load() };
-        let reply = self.send(home, op::REGISTER, &batch.encode(), load).await.ok()?;
-        Verdict::decode(&reply.body).ok().filter(|_| reply.status == 0)
+        self.ask_for(home, op::REGISTER, &batch.encode(), load).await
     }
 
     /// Gives one more mirror of a page to a node that is not to be avoided: who has it then.

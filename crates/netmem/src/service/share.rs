@@ -177,9 +177,8 @@ impl Service {
             return self.agree_to_hand_on(self.me(), &ask).await;
         }
         let load = Load { once: true, wait: ATTEMPT * 8, ..self.load() };
-        let reply = self.send(homes.primary, op::HAND_ON, &ask.encode(), load).await;
-        let reply = reply.ok().filter(|reply| reply.status == 0).ok_or(No::Unregistered)?;
-        PutReply::decode(&reply.body).map_err(|_| No::Unregistered)?.stored
+        let reply = self.ask_for(homes.primary, op::HAND_ON, &ask.encode(), load).await;
+        reply.map_or(Err(No::Unregistered), |reply: PutReply| reply.stored)
     }
 
     /// Answers [`op::HAND_ON`], for this node's directory.
@@ -228,7 +227,7 @@ impl Service {
         let Some(holder) = entry.mirror_holders().find(|h| h.node == from) else {
             return Ok(other);
         };
-        let record = self.record_of(entry, holder);
+        let record = Record::new(entry.id, entry.version, *holder);
         let backups: Vec<NodeId> = self.0.home.borrow().other_homes(entry.id).collect();
         for backup in backups {
             self.unregister_at(backup, &record).await?;

@@ -92,7 +92,7 @@ mod tests {
     fn mirror(index: u64, version: u64, node: u16) -> Record {
         let holder = Holder { node: NodeId(node), incarnation: 1, role: Role::Mirror };
         let (id, version) = (PageId { space: SpaceId::shared(7), index }, Version(version));
-        Record { id, version, holder, copies: 2, lost: false, writer: false }
+        Record { copies: 2, ..Record::new(id, version, holder) }
     }
 
     #[test]

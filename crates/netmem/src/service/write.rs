@@ -205,7 +205,7 @@ impl Service {
     pub(super) fn note_written(&self, id: PageId, version: Version) {
         let mirrors = self.mark_written(id, version);
         for holder in mirrors {
-            let record = Record { id, version, holder, copies: 0, lost: false, writer: false };
+            let record = Record::new(id, version, holder);
             self.notice(holder.node, op::WRITTEN, record);
         }
         let homes: Vec<NodeId> = self.0.home.borrow().other_homes(id).collect();
@@ -333,8 +333,7 @@ impl Service {
             self.grant(self.me(), &lease).await
         } else {
             let load = Load { once: true, wait: ATTEMPT * 4, ..self.load() };
-            let reply = self.send(primary, op::LEASE, &lease.encode(), load).await.ok()?;
-            LeaseReply::decode(&reply.body).ok().filter(|_| reply.status == 0)?
+            self.ask_for(primary, op::LEASE, &lease.encode(), load).await?
         };
         // granted in a view that is over: the page may have another directory by now
         let same = self.0.home.borrow().view().number == view;
@@ -413,9 +412,7 @@ impl Service {
             self.give_back(lease).await
         } else {
             let load = Load { once: true, wait: ATTEMPT * 2, ..self.load() };
-            let reply = self.send(from.node, op::REVOKE, &lease.encode(), load).await;
-            let reply = reply.ok().filter(|reply| reply.status == 0);
-            reply.and_then(|reply| LeaseReply::decode(&reply.body).ok()).unwrap_or(LeaseReply::Busy)
+            self.ask_for(from.node, op::REVOKE, &lease.encode(), load).await?
         };
         if let LeaseReply::Granted(version) = reply { Some(version) } else { None }
     }
@@ -436,16 +433,15 @@ impl Service {
     }
 
     async fn drop_copy(&self, id: PageId, version: Version, holder: Holder) -> bool {
-        let record = Record { id, version, holder, copies: 0, lost: false, writer: false };
+        let record = Record::new(id, version, holder);
         let view = self.0.home.borrow().view().number;
         let batch = Batch::of(view, &[record], false);
         let dropped = if holder.node == self.me() {
             self.gives_copy_up(id)
         } else {
             let load = Load { once: true, ..self.load() };
-            let reply = self.send(holder.node, op::DROP, &batch.encode(), load).await;
-            let reply = reply.ok().filter(|reply| reply.status == 0);
-            reply.is_some_and(|reply| Verdict::decode(&reply.body) == Ok(Verdict::Done))
+            let verdict = self.ask_for(holder.node, op::DROP, &batch.encode(), load).await;
+            verdict == Some(Verdict::Done)
         };
         if dropped {
             self.unregister_here(&record);

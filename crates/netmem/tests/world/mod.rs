@@ -272,7 +272,7 @@ impl World {
     pub fn record(&self, node: u16, role: HolderRole, id: PageId, version: u64) -> Record {
         let incarnation = self.incarnations[usize::from(node) - 1];
         let holder = Holder { node: NodeId(node), incarnation, role };
-        Record { id, version: Version(version), holder, copies: 0, lost: false, writer: false }
+        Record::new(id, Version(version), holder)
     }
 
     /// One node tells another something of a page, by the view of this number; the answer's status.
