@@ -6,7 +6,6 @@
 use crate::{Config, Files, serve};
 use members::{Identity, Member, Roles, Standing, ToldDisk, Verdict};
 use names::{IoServer, VolumeSettings};
-use netmem::service::{Up, View};
 use node::{Bug, Cx};
 use std::time::Duration;
 use store::{Store, StoreError};
@@ -184,15 +183,6 @@ fn witnesses<'a>(members: impl Iterator<Item = &'a Member>) -> Vec<NodeId> {
     all.into_iter().filter(|member| member.alive || !up).map(|member| member.id).collect()
 }
 
-/// The members' view of who lends memory, as network memory takes it.
-pub fn lenders_view(lenders: &members::Lenders) -> View {
-    let up = |lender: &members::Lender| {
-        let members::Lender { id, life, lends } = *lender;
-        Up { node: id, incarnation: life, weight: lends.mib, machine: lends.machine }
-    };
-    View::new(lenders.number, lenders.up.iter().map(up).collect())
-}
-
 /// The disks of these members that were declared gone, as a client of I/O servers takes them.
 pub fn gone_disks<'a>(members: impl Iterator<Item = &'a Member>) -> Vec<(NodeId, u32)> {
     members.map(|member| (member.id, member.lost_disks())).filter(|(_, lost)| *lost != 0).collect()
@@ -306,9 +296,9 @@ fn judged(verdict: Verdict, told: &ToldDisk) -> Result<(), String> {
 async fn follow_lenders(memory: netmem::Service, member: members::Client) {
     loop {
         let changed = member.changed();
-        memory.follow(lenders_view(&member.lenders()));
-        if let Some((life, until)) = member.lends() {
-            memory.set_lease(life, until);
+        memory.follow((*member.lenders()).clone());
+        if let Some((incarnation, until)) = member.lends() {
+            memory.set_lease(incarnation, until);
         }
         changed.await;
     }

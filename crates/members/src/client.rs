@@ -1,10 +1,10 @@
 //! The members' client: joins, stays a member, and knows who the others are.
 
 use crate::disks::{ToldDisk, Verdict};
-use crate::lenders::Lenders;
 use crate::limits::{
     CALL_DEADLINE, LENDER_MARGIN, LENDER_PERIOD, PAGE_BYTES, PARTING_SPAN, RETRY_PAUSE,
 };
+use crate::membership::View;
 use crate::protocol::{
     DECLARED_GONE, DISKS, FORGET, Forget, Identity, JOIN, Join, LEAVE, LENDERS, Lease, LendersPage,
     Life, Member, Page, RENEW, Roles, STOPPING, VIEW, is_pure,
@@ -70,7 +70,7 @@ struct Shared {
     later_life: Cell<Option<u64>>,
     declared_gone: Cell<bool>,
     directory: RefCell<Rc<Directory>>,
-    lenders: RefCell<Rc<Lenders>>,
+    lenders: RefCell<Rc<View>>,
     /// The life among the lenders that the last lease was for.
     lends_as: Cell<u64>,
     /// Until when nobody takes that life for over.
@@ -154,7 +154,7 @@ impl Client {
     }
 
     /// Who takes part in network memory, as was last seen; known to members with [`Roles::MEMORY`] only.
-    pub fn lenders(&self) -> Rc<Lenders> {
+    pub fn lenders(&self) -> Rc<View> {
         self.0.lenders.borrow().clone()
     }
 
@@ -291,16 +291,16 @@ impl Client {
     }
 
     /// All of them; `None` when they changed between two pages.
-    async fn fetch_lenders(&self) -> Result<Option<Lenders>, Errno> {
-        let mut lenders = Lenders::default();
+    async fn fetch_lenders(&self) -> Result<Option<View>, Errno> {
+        let mut lenders = View::default();
         loop {
-            let after = lenders.up.last().map_or(NodeId(0), |lender| lender.id);
+            let after = lenders.members.last().map_or(NodeId(0), |lender| lender.node);
             let LendersPage { number, lenders: more, last } = self.lenders_page(after).await?;
             if lenders.number != 0 && lenders.number != number {
                 return Ok(None);
             }
             lenders.number = number;
-            lenders.up.extend(more);
+            lenders.members.extend(more);
             if last {
                 return Ok(Some(lenders));
             }
@@ -310,7 +310,7 @@ impl Client {
     async fn lenders_page(&self, after: NodeId) -> Result<LendersPage, Errno> {
         let (reply, data) = ask_page(&self.0.cx, self.0.manager, LENDERS, after).await?;
         let page = LendersPage::decode(&reply.body, &data).map_err(|Short| Errno::EPROTO)?;
-        let ids: Vec<NodeId> = page.lenders.iter().map(|lender| lender.id).collect();
+        let ids: Vec<NodeId> = page.lenders.iter().map(|lender| lender.node).collect();
         let ascends = ids.first().is_none_or(|id| *id > after) && ids.is_sorted_by(|a, b| a < b);
         // A page that goes back or says nothing would keep us asking for ever.
         if ascends && (page.last || !ids.is_empty()) { Ok(page) } else { Err(Errno::EPROTO) }

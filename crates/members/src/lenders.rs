@@ -1,9 +1,10 @@
-//! Which members lend memory or use that of others, in which lives: the view that network memory goes by.
+//! Which members lend memory or use that of others, in which incarnations: the view that network memory goes by.
 //!
 //! Invariants: the view's number grows by one with each change of what it shows; a member that was down, or began
-//! another life, comes back in a later life here, even when its process went on running and knows of nothing; what is
+//! another incarnation, comes back in a later one here, even when its process went on running and knows of nothing; what is
 //! shown to others is on stable storage, so that after a power cut no number is given to another view.
 
+use crate::membership::{Up, View};
 use crate::protocol::{Member, Roles};
 use std::collections::BTreeMap;
 use store::{Batch, Store, StoreError};
@@ -24,52 +25,32 @@ pub struct Lends {
     pub machine: u64,
 }
 
-/// A member that is up and takes part in network memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lender {
-    /// The member.
-    pub id: NodeId,
-    /// Its life: later than those in which it was known before. Not its incarnation, which stays the same when it was
-    /// only silent for too long.
-    pub life: u64,
-    /// What it lends.
-    pub lends: Lends,
-}
-
-impl Lender {
+impl Up {
     /// Bytes on the wire.
     pub const BYTES: usize = 22;
 
     /// Appends it.
     pub fn encode(&self, out: &mut Encoder<'_>) {
-        out.u16(self.id.0).u64(self.life).u32(self.lends.mib).u64(self.lends.machine);
+        out.u16(self.node.0).u64(self.incarnation).u32(self.weight).u64(self.machine);
     }
 
-    /// Reads what [`encode`](Lender::encode) wrote.
-    pub fn decode(input: &mut Decoder<'_>) -> Result<Lender, Short> {
-        let (id, life) = (NodeId(input.u16()?), input.u64()?);
-        Ok(Lender { id, life, lends: Lends { mib: input.u32()?, machine: input.u64()? } })
+    /// Reads what [`encode`](Up::encode) wrote.
+    pub fn decode(input: &mut Decoder<'_>) -> Result<Up, Short> {
+        let (node, incarnation) = (NodeId(input.u16()?), input.u64()?);
+        Ok(Up { node, incarnation, weight: input.u32()?, machine: input.u64()? })
     }
-}
-
-/// The lenders of one moment.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Lenders {
-    /// Grows with every change; 0 is before the first.
-    pub number: u64,
-    /// In ascending order of their ids.
-    pub up: Vec<Lender>,
 }
 
 /// What the registry knows of them.
 #[derive(Debug, Default)]
 pub struct LenderTable {
-    /// Also of members that are down.
-    known: BTreeMap<NodeId, Lender>,
+    /// Also of members that are down. An incarnation here is the number of the view that it began with: the process's
+    /// own stays the same when it was only silent for too long.
+    known: BTreeMap<NodeId, Up>,
     number: u64,
     /// The change of the store that made the present view.
     changed: u64,
-    shown: Lenders,
+    shown: View,
 }
 
 impl LenderTable {
@@ -79,16 +60,16 @@ impl LenderTable {
         let number = store.get(NUMBER_KEY)?.unwrap_or_default();
         table.number = Decoder::new(&number).u64().unwrap_or(0);
         for (_, value) in store.range(&[LENDER_KEY][..]..&[LENDER_KEY + 1][..], usize::MAX)? {
-            // A record that cannot be read is of no life that anybody is in.
-            if let Ok(lender) = Lender::decode(&mut Decoder::new(&value)) {
-                table.known.insert(lender.id, lender);
+            // A record that cannot be read is of no incarnation that any node is in.
+            if let Ok(lender) = Up::decode(&mut Decoder::new(&value)) {
+                table.known.insert(lender.node, lender);
             }
         }
         Ok(table)
     }
 
     /// What others are shown.
-    pub fn shown(&self) -> &Lenders {
+    pub fn shown(&self) -> &View {
         &self.shown
     }
 
@@ -99,12 +80,13 @@ impl LenderTable {
 
     /// What this member lends, as far as it said.
     pub fn lends(&self, id: NodeId) -> Lends {
-        self.known.get(&id).map_or(Lends::default(), |lender| lender.lends)
+        let lends = |lender: &Up| Lends { mib: lender.weight, machine: lender.machine };
+        self.known.get(&id).map_or(Lends::default(), lends)
     }
 
-    /// The life of a member that lends; 0 of one that does not.
-    pub fn life(&self, id: NodeId) -> u64 {
-        self.known.get(&id).map_or(0, |lender| lender.life)
+    /// The incarnation of a member that lends; 0 of one that does not.
+    pub fn incarnation(&self, id: NodeId) -> u64 {
+        self.known.get(&id).map_or(0, |lender| lender.incarnation)
     }
 
     /// A member is about to be `member` in place of `old`; `None` for the end of what is known of it. Says whether the
@@ -126,7 +108,8 @@ impl LenderTable {
         };
         let next = new.map(|(member, lends)| {
             let same = known.filter(|_| lived(member) || !member.alive);
-            Lender { id, life: same.map_or(self.number + 1, |known| known.life), lends }
+            let incarnation = same.map_or(self.number + 1, |known| known.incarnation);
+            Up { node: id, incarnation, weight: lends.mib, machine: lends.machine }
         });
         let was_up = known.is_some() && old.is_some_and(|old| old.alive);
         let is_up = new.is_some_and(|(member, _)| member.alive);
@@ -137,10 +120,10 @@ impl LenderTable {
         true
     }
 
-    fn write(&mut self, batch: &mut Batch, id: NodeId, lender: Option<Lender>) {
+    fn write(&mut self, batch: &mut Batch, id: NodeId, lender: Option<Up>) {
         let [high, low] = id.0.to_be_bytes();
         let key = [LENDER_KEY, high, low];
-        let mut bytes = [0; Lender::BYTES];
+        let mut bytes = [0; Up::BYTES];
         match lender {
             Some(lender) => {
                 lender.encode(&mut Encoder::new(&mut bytes));
@@ -169,8 +152,8 @@ impl LenderTable {
         if !self.is_ahead() || self.changed > synced {
             return false;
         }
-        let up = self.known.values().filter(|lender| is_alive(lender.id)).copied().collect();
-        self.shown = Lenders { number: self.number, up };
+        let members = self.known.values().filter(|lender| is_alive(lender.node)).copied().collect();
+        self.shown = View { number: self.number, members };
         true
     }
 }

@@ -15,8 +15,9 @@
 //! asked for in steps, each after the last id of the one before; when its number changes in between, the asker starts
 //! again.
 
-use crate::lenders::{Lender, Lends};
+use crate::lenders::Lends;
 use crate::limits::{ADDRESS_BYTES_MAX, ADDRESSES_MAX, MEMBER_BYTES_MAX, NAME_BYTES_MAX};
+use crate::membership::Up;
 use std::ops::BitOr;
 use std::time::Duration;
 use wire::codec::{Decoder, Encoder, Short};
@@ -340,7 +341,7 @@ pub struct LendersPage {
     /// Number of their view.
     pub number: u64,
     /// In ascending order of their ids.
-    pub lenders: Vec<Lender>,
+    pub lenders: Vec<Up>,
     /// Whether none follows.
     pub last: bool,
 }
@@ -351,7 +352,7 @@ impl LendersPage {
         let mut body = [0; BODY_BYTES];
         let mut out = Encoder::new(&mut body);
         out.u64(self.number).u16(self.lenders.len() as u16).u8(self.last.into());
-        let bytes = self.lenders.len() * Lender::BYTES;
+        let bytes = self.lenders.len() * Up::BYTES;
         (body, encoded(bytes, |out| self.lenders.iter().for_each(|lender| lender.encode(out))))
     }
 
@@ -359,7 +360,7 @@ impl LendersPage {
     pub fn decode(body: &[u8], data: &[u8]) -> Result<LendersPage, Short> {
         let (mut input, mut lenders) = (Decoder::new(body), Decoder::new(data));
         let (number, count, last) = (input.u64()?, input.u16()?, input.u8()? == 1);
-        let lenders = (0..count).map(|_| Lender::decode(&mut lenders)).collect::<Result<_, _>>()?;
+        let lenders = (0..count).map(|_| Up::decode(&mut lenders)).collect::<Result<_, _>>()?;
         Ok(LendersPage { number, lenders, last })
     }
 }
@@ -449,10 +450,7 @@ mod tests {
         let (body, data) = page.encode();
         assert_eq!(Page::decode(&body, &data), Ok(page));
         let lenders =
-            vec![
-                Lender { id: NodeId(3), life: u64::MAX, lends: Lends { mib: 7, machine: 3 } };
-                290
-            ];
+            vec![Up { node: NodeId(3), incarnation: u64::MAX, weight: 7, machine: 3 }; 290];
         let page = LendersPage { number: 1 << 40, lenders, last: false };
         let (body, data) = page.encode();
         assert_eq!(LendersPage::decode(&body, &data), Ok(page));

@@ -9,11 +9,12 @@
 //! record was appended.
 
 use crate::disks::{DiskTable, ToldDisk, Verdict};
-use crate::lenders::{Lender, LenderTable, Lenders, Lends};
+use crate::lenders::{LenderTable, Lends};
 use crate::limits::{
     AHEAD_OF_CLOCK_MAX, AHEAD_OF_LAST_MAX, CLIENT_IDS, ENDED_AT_ONCE, MEMBERS_MAX, PAGE_BYTES,
     SERVER_IDS,
 };
+use crate::membership::{Up, View};
 use crate::protocol::{
     DECLARED_GONE, Forget, Identity, Join, Lease, LendersPage, Life, Member, Page, Roles,
 };
@@ -87,7 +88,7 @@ impl Registry {
     }
 
     /// The members that take part in network memory, as others are shown them.
-    pub fn lenders(&self) -> &Lenders {
+    pub fn lenders(&self) -> &View {
         self.lenders.shown()
     }
 
@@ -135,9 +136,9 @@ impl Registry {
 
     /// The members after this id that take part in network memory, as many as fit in a page.
     pub fn lenders_page(&self, after: NodeId) -> LendersPage {
-        let Lenders { number, up } = self.lenders();
-        let mut rest = up.iter().filter(|lender| lender.id > after).copied();
-        let lenders = rest.by_ref().take(PAGE_BYTES / Lender::BYTES).collect();
+        let View { number, members } = self.lenders();
+        let mut rest = members.iter().filter(|lender| lender.node > after).copied();
+        let lenders = rest.by_ref().take(PAGE_BYTES / Up::BYTES).collect();
         LendersPage { number: *number, lenders, last: rest.next().is_none() }
     }
 
@@ -379,7 +380,7 @@ impl Registry {
 
     fn lends_same(&self, id: NodeId, identity: &Identity) -> bool {
         let lends = identity.roles.contains(Roles::MEMORY);
-        !lends || (self.lenders.life(id) > 0 && self.lenders.lends(id) == identity.lends)
+        !lends || (self.lenders.incarnation(id) > 0 && self.lenders.lends(id) == identity.lends)
     }
 
     fn living(&self, life: Life) -> Option<&Member> {
@@ -410,7 +411,7 @@ impl Registry {
     fn renew(&mut self, now: Time, id: NodeId) -> Lease {
         let entry = self.members.get_mut(&id).expect("a member");
         entry.until = now + self.span;
-        let (lenders, life) = (self.lenders().number, self.lenders.life(id));
+        let (lenders, life) = (self.lenders().number, self.lenders.incarnation(id));
         Lease { id, span: self.span, view: self.view, lenders, life }
     }
 

@@ -3,8 +3,8 @@
 use members::limits::{AHEAD_OF_CLOCK_MAX, AHEAD_OF_LAST_MAX};
 use members::protocol::{Join, LendersPage, Page};
 use members::{
-    DECLARED_GONE, Forget, Identity, Lenders, Lends, Life, Member, Registry, Roles, STORE_KIND,
-    STORE_VERSION, ToldDisk,
+    DECLARED_GONE, Forget, Identity, Lends, Life, Member, Registry, Roles, STORE_KIND,
+    STORE_VERSION, ToldDisk, View,
 };
 use std::time::Duration;
 use store::{Append, Config, MemoryBackend, MemoryLogs, Store};
@@ -352,8 +352,8 @@ impl World {
     /// The number, and of each lender its id, its life and what it lends.
     fn lenders(&mut self) -> (u64, Vec<(u16, u64, u32)>) {
         self.sync();
-        let Lenders { number, up } = self.registry.lenders();
-        (*number, up.iter().map(|lender| (lender.id.0, lender.life, lender.lends.mib)).collect())
+        let View { number, members } = self.registry.lenders();
+        (*number, members.iter().map(|up| (up.node.0, up.incarnation, up.weight)).collect())
     }
 
     fn cut_power(&mut self) {
@@ -443,14 +443,14 @@ fn lenders_come_in_pages() {
         let (body, data) = world.registry.lenders_page(after).encode();
         assert!(data.len() <= 4096);
         let page = LendersPage::decode(&body, &data).unwrap();
-        after = page.lenders.last().unwrap().id;
+        after = page.lenders.last().unwrap().node;
         all.extend(page.lenders);
         pages += 1;
         if page.last {
             break;
         }
     }
-    assert_eq!((&all, pages), (&world.registry.lenders().up, 4));
+    assert_eq!((&all, pages), (&world.registry.lenders().members, 4));
 }
 
 impl World {

@@ -296,7 +296,7 @@ fn a_node_without_an_id_is_given_one() {
 }
 
 fn lenders(client: &Client) -> Vec<(NodeId, u64, u32)> {
-    client.lenders().up.iter().map(|lender| (lender.id, lender.life, lender.lends.mib)).collect()
+    client.lenders().members.iter().map(|up| (up.node, up.incarnation, up.weight)).collect()
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::machine::{self, Setup};
 use crate::size::Size;
 use crate::stopping;
 use endpoint::limits::PAGE_BYTES;
-use files::cluster::{Services, lenders_view};
+use files::cluster::Services;
 use kv::service::Courier;
 use kv::{AwayConfig, Items};
 use live::sockets::Sockets;
@@ -97,7 +97,7 @@ fn begin(
 async fn follow(courier: Courier, member: members::Client) {
     loop {
         let changed = member.changed();
-        courier.set_view(lenders_view(&member.lenders()));
+        courier.set_view((*member.lenders()).clone());
         let (incarnation, until) = member.lends().unwrap_or((courier.incarnation(), Time::ZERO));
         courier.set_lease(incarnation, until);
         changed.await;
