@@ -42,7 +42,7 @@ pub struct AwayCounters {
 
 /// A page that is away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct PageRef {
     /// Which page.
     pub index: u64,
     /// Which content of it: greater than in every earlier use.
@@ -54,7 +54,7 @@ pub struct Place {
 /// The pages of a value that is away. The places are free again when the last who uses them has let go.
 #[derive(Debug)]
 pub struct Trip {
-    places: Box<[Place]>,
+    places: Box<[PageRef]>,
     /// The pages themselves, until the world has them.
     here: RefCell<Box<[Frame]>>,
     slots: Rc<RefCell<Slots>>,
@@ -65,7 +65,7 @@ impl Trip {
     pub const BYTES: usize = size_of::<Trip>() + 2 * size_of::<usize>();
 
     /// Where the pages are, in order.
-    pub fn places(&self) -> &[Place] {
+    pub fn places(&self) -> &[PageRef] {
         &self.places
     }
 
@@ -113,20 +113,20 @@ struct Slots {
     /// Indices that nothing is at.
     free: Vec<u64>,
     /// Contents that nobody wants any more; the world does not know yet.
-    ended: Vec<Place>,
+    ended: Vec<PageRef>,
     /// Bytes of pages that the world does not have yet.
     leaving_bytes: usize,
 }
 
 impl Slots {
-    fn take(&mut self, bytes: usize) -> Place {
+    fn take(&mut self, bytes: usize) -> PageRef {
         let index = self.free.pop().unwrap_or_else(|| {
             self.versions.push(0);
             self.versions.len() as u64 - 1
         });
         let version = &mut self.versions[index as usize];
         *version += 1;
-        Place { index, version: *version, bytes: bytes as u32 }
+        PageRef { index, version: *version, bytes: bytes as u32 }
     }
 }
 
@@ -229,7 +229,7 @@ impl Away {
     }
 
     /// The next page that nobody asks for any more.
-    pub fn poll_ended(&mut self) -> Option<Place> {
+    pub fn poll_ended(&mut self) -> Option<PageRef> {
         let mut slots = self.slots.borrow_mut();
         let place = slots.ended.pop()?;
         slots.free.push(place.index);

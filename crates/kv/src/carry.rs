@@ -82,21 +82,21 @@ pub(crate) type Note = Rc<RefCell<Option<Vec<Vec<u8>>>>>;
 /// Bytes of a command that its connection is counted for as long as it is under way; only of a long one, since how many
 /// there are is bounded.
 #[derive(Debug)]
-pub(crate) struct Held(Rc<Cell<usize>>, usize);
+pub(crate) struct Charge(Rc<Cell<usize>>, usize);
 
-impl Held {
+impl Charge {
     /// Of these commands, for a connection that has so many.
-    pub fn of(parts: &[(Target, Rope)], all: &Rc<Cell<usize>>) -> Option<Held> {
+    pub fn of(parts: &[(Target, Rope)], all: &Rc<Cell<usize>>) -> Option<Charge> {
         let bytes = parts.iter().map(|(_, rope)| PART_BYTES + rope.text_bytes()).sum();
         if bytes <= SHORT_ANSWER_BYTES {
             return None;
         }
         all.set(all.get() + bytes);
-        Some(Held(all.clone(), bytes))
+        Some(Charge(all.clone(), bytes))
     }
 }
 
-impl Drop for Held {
+impl Drop for Charge {
     fn drop(&mut self) {
         self.0.set(self.0.get() - self.1);
     }
@@ -133,7 +133,7 @@ pub struct Carry {
     pub(crate) miss: Vec<u8>,
     pub(crate) later: Later,
     /// Counted until it is answered.
-    pub(crate) _held: Option<Held>,
+    pub(crate) _held: Option<Charge>,
 }
 
 impl Carry {
@@ -280,8 +280,8 @@ mod tests {
     fn a_long_command_counts_until_it_is_answered() {
         let all = Rc::new(Cell::new(0));
         let parts = |len: usize| vec![(Target::Slot(1), Rope::of_text(vec![0; len]))];
-        assert!(Held::of(&parts(100), &all).is_none() && all.get() == 0);
-        let held = Held::of(&parts(1 << 20), &all);
+        assert!(Charge::of(&parts(100), &all).is_none() && all.get() == 0);
+        let held = Charge::of(&parts(1 << 20), &all);
         assert!(all.get() > 1 << 20);
         drop(held);
         assert_eq!(all.get(), 0);

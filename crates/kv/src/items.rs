@@ -371,8 +371,8 @@ impl Items {
         out.text(&self.bytes_of(at)[range]);
     }
 
-    /// From now on CAS uniques are greater than those of earlier lives, and of other nodes that kept a key before: by
-    /// the wall clock, whose milliseconds have room for a million changes each.
+    /// From now on CAS uniques are greater than those of earlier incarnations, and of other nodes that kept a key
+    /// before: by the wall clock, whose milliseconds have room for a million changes each.
     pub fn begin_cas(&mut self, moment: Moment) {
         self.cas = self.cas.max(moment.wall_ms << CAS_COUNT_BITS);
     }

@@ -37,7 +37,7 @@ mod slab;
 mod tenants;
 mod value;
 
-pub use away::{AwayConfig, AwayCounters, Fetch, Place, Store, Trip};
+pub use away::{AwayConfig, AwayCounters, Fetch, PageRef, Store, Trip};
 pub use carry::{Carry, Dialect, Target, Unanswered};
 pub use entries::ItemNo;
 pub use items::{Content, Facts, Item, Items, ItemsConfig, NoRoom, Placed, Usage};

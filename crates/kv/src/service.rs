@@ -5,7 +5,7 @@ mod carry;
 mod run;
 mod views;
 
-use crate::away::{Fetch, Place, Store, Trip};
+use crate::away::{Fetch, PageRef, Store, Trip};
 use crate::items::Items;
 use crate::limits::*;
 use endpoint::Frame;
@@ -72,7 +72,8 @@ impl fmt::Debug for Courier {
 }
 
 impl Courier {
-    /// Starts its tasks. Values are put into `memory` in a space of this node's own, a new one in each of its lives.
+    /// Starts its tasks. Values are put into `memory` in a space of this node's own, a new one in each of its
+    /// incarnations.
     pub fn start(cx: &Cx, memory: Service, class: Class, items: Rc<RefCell<Items>>) -> Courier {
         let courier = Courier(Rc::new(Inner {
             space: SpaceId::private(cx.id(), wire::mix(cx.incarnation())),
@@ -140,7 +141,7 @@ impl Courier {
         &self.0.memory
     }
 
-    fn page(&self, place: &Place) -> (PageId, Version) {
+    fn page(&self, place: &PageRef) -> (PageId, Version) {
         (PageId { space: self.0.space, index: place.index }, Version(place.version))
     }
 
@@ -207,7 +208,7 @@ impl Courier {
         Some(pages)
     }
 
-    async fn fetch_page(&self, place: &Place) -> Option<Frame> {
+    async fn fetch_page(&self, place: &PageRef) -> Option<Frame> {
         let (id, version) = self.page(place);
         let wanted = Wanted { id, at_least: version, bytes: place.bytes };
         for _ in 0..FETCH_TRIES {

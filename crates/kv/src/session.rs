@@ -5,7 +5,7 @@
 //! `run` with nothing. As long as output waits it does not read.
 
 use crate::away::Wish;
-use crate::carry::{Carry, Dialect, Held, Join, Target};
+use crate::carry::{Carry, Charge, Dialect, Join, Target};
 use crate::items::{Content, NoRoom};
 use crate::items::{ItemNo, Items};
 use crate::limits::BESIDE_BYTES_MAX;
@@ -159,7 +159,7 @@ impl Turn<'_> {
     ) {
         let (later, tenant) = (self.items.later(self.seat), self.tenant);
         let (changes, long) = (effect != Effect::Reads, effect == Effect::ChangesAndGives);
-        let (miss, _held) = (miss.to_vec(), Held::of(&parts, self.carried));
+        let (miss, _held) = (miss.to_vec(), Charge::of(&parts, self.carried));
         let carry =
             Carry { tenant, dialect, parts, slots, changes, long, join, miss, later, _held };
         self.items.carry(carry, self.out);

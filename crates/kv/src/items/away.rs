@@ -1,7 +1,7 @@
 //! Values leave for other memory instead of being dropped, and come back.
 
 use super::{ItemNo, Items};
-use crate::away::{Away, AwayConfig, AwayCounters, Fetch, Place, Store, Trip, Wish};
+use crate::away::{Away, AwayConfig, AwayCounters, Fetch, PageRef, Store, Trip, Wish};
 use crate::body::Stored;
 use crate::entries::NONE;
 use crate::limits::{AWAY_INDEX_SHARE, USES_TO_RETURN};
@@ -44,7 +44,7 @@ impl Items {
     }
 
     /// The next page to be forgotten: nobody asks for this version any more.
-    pub fn poll_ended(&mut self) -> Option<Place> {
+    pub fn poll_ended(&mut self) -> Option<PageRef> {
         self.away.as_mut()?.poll_ended()
     }
 

@@ -38,7 +38,7 @@ struct Flags<'a>(arrayvec::ArrayVec<&'a [u8], FLAGS_MAX>);
 
 /// What the flags with a number say.
 #[derive(Clone, Copy, Default)]
-struct Asked {
+struct Numbers {
     compare: Option<u64>,
     cas: Option<u64>,
     delta: Option<u64>,
@@ -49,7 +49,7 @@ struct Asked {
     recache_s: Option<i64>,
 }
 
-impl Asked {
+impl Numbers {
     fn expiry(&self, turn: &Turn<'_>) -> Option<Expiry> {
         self.expiry_s.map(|seconds| Expiry::of_memcached(seconds, turn.moment))
     }
@@ -88,7 +88,7 @@ impl<'a> Flags<'a> {
     }
 
     /// What is wrong is refused whether it would have mattered or not.
-    fn asked(&self) -> Result<Asked, &'static [u8]> {
+    fn asked(&self) -> Result<Numbers, &'static [u8]> {
         let number = |flag, of: fn(&[u8]) -> Option<u64>| {
             self.token(flag).map(|token| of(token).ok_or(BAD_TOKEN)).transpose()
         };
@@ -97,7 +97,7 @@ impl<'a> Flags<'a> {
         }
         let seconds =
             |flag| self.token(flag).map(|token| signed(token).ok_or(BAD_TOKEN)).transpose();
-        Ok(Asked {
+        Ok(Numbers {
             compare: number(b'C', unsigned)?,
             cas: number(b'E', unsigned)?,
             delta: number(b'D', counted)?,
@@ -197,7 +197,7 @@ fn miss_of(key: &[u8], flags: &Flags<'_>) -> Option<Vec<u8>> {
 }
 
 /// Notes a read, and decides who makes a new value.
-fn read(key: &[u8], found: ItemNo, made: bool, asked: &Asked, turn: &mut Turn<'_>) -> Before {
+fn read(key: &[u8], found: ItemNo, made: bool, asked: &Numbers, turn: &mut Turn<'_>) -> Before {
     let item = *turn.items.item(found);
     let left = turn.items.expiry(found).left_ms(turn.moment);
     let recache = asked.recache_s.and_then(|span| u64::try_from(span).ok()).zip(left);
@@ -389,7 +389,7 @@ fn code(outcome: Outcome) -> Result<&'static [u8], &'static [u8]> {
 }
 
 /// The key, flags and what they say of a line such as `md`, in which all that is wrong has one name.
-fn parse_change(line: &[u8]) -> Result<(Cow<'_, [u8]>, Flags<'_>, Asked), &'static [u8]> {
+fn parse_change(line: &[u8]) -> Result<(Cow<'_, [u8]>, Flags<'_>, Numbers), &'static [u8]> {
     let one = |text: &'static [u8]| match text {
         ERROR | BAD_LINE => text,
         _ => BAD_FLAGS,

@@ -20,7 +20,7 @@ use crate::number::integer;
 use crate::session::{Seat, Step, Turn};
 use crate::value::Draft;
 use arrayvec::ArrayVec;
-use owner::Place;
+use owner::Route;
 use std::borrow::Cow;
 use std::num::NonZeroUsize;
 use std::ops::Range;
@@ -354,14 +354,14 @@ impl Resp {
             return Step::Blocked;
         }
         let goes_on = self.client.answered.is_some();
-        match if goes_on { Place::Split } else { owner::place(&args, turn) } {
-            Place::Here => {
+        match if goes_on { Route::Split } else { owner::route(&args, turn) } {
+            Route::Here => {
                 if args.len() > 0 && !commands::execute(args, &mut self.client, turn) {
                     return Step::End;
                 }
             }
             _ if turn.has_to_wait(true) && !owner::reads(&args) => return Step::Blocked,
-            place => owner::carry(args, place, &mut self.client, turn),
+            route => owner::carry(args, route, &mut self.client, turn),
         }
         if self.client.answered.is_some() { Step::Blocked } else { Step::Used(used) }
     }

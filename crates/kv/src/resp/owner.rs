@@ -13,7 +13,7 @@ use std::num::NonZeroUsize;
 use wire::NodeId;
 
 /// Where a command is executed.
-pub enum Place {
+pub enum Route {
     Here,
     /// All of it at the owner of a slot.
     There(usize),
@@ -146,28 +146,28 @@ pub fn reads(args: &Args<'_>) -> bool {
 }
 
 /// Where a command is executed. What is wrong is refused here.
-pub fn place(args: &Args<'_>, turn: &Turn<'_>) -> Place {
+pub fn route(args: &Args<'_>, turn: &Turn<'_>) -> Route {
     if !turn.is_for_all() {
-        return Place::Here;
+        return Route::Here;
     }
     let keys = keys_of(&upper(args.text(0)));
     let step = keys.step();
     let numbers = || (1..args.len()).step_by(step);
     let is_key = |n: usize| args.get(n).is_some_and(|key| key.len() <= KEY_BYTES_MAX);
     match keys {
-        Keys::None | Keys::Own => Place::Here,
-        Keys::All => Place::All,
-        Keys::Cursor => keys::cursor(args).map_or(Place::Here, |(node, _)| Place::From(node)),
-        Keys::First if is_key(1) => turn.elsewhere(args.text(1)).map_or(Place::Here, Place::There),
-        Keys::First => Place::Here,
-        _ if step == 2 && args.len().is_multiple_of(2) || !numbers().all(is_key) => Place::Here,
+        Keys::None | Keys::Own => Route::Here,
+        Keys::All => Route::All,
+        Keys::Cursor => keys::cursor(args).map_or(Route::Here, |(node, _)| Route::From(node)),
+        Keys::First if is_key(1) => turn.elsewhere(args.text(1)).map_or(Route::Here, Route::There),
+        Keys::First => Route::Here,
+        _ if step == 2 && args.len().is_multiple_of(2) || !numbers().all(is_key) => Route::Here,
         Keys::Together => {
             let mut tally = Tally::default();
             tally.add_keys(args, turn);
             match tally.judged(turn) {
-                Whose::Mine => Place::Here,
-                Whose::Another(slots) => Place::Together(slots),
-                Whose::Several => Place::Crossing,
+                Whose::Mine => Route::Here,
+                Whose::Another(slots) => Route::Together(slots),
+                Whose::Several => Route::Crossing,
             }
         }
         _ => {
@@ -175,27 +175,27 @@ pub fn place(args: &Args<'_>, turn: &Turn<'_>) -> Place {
             let first = slots.next().flatten();
             let same = slots.all(|slot| slot == first);
             match (first, same) {
-                (None, true) => Place::Here,
-                (Some(slot), true) => Place::There(slot),
-                _ => Place::Split,
+                (None, true) => Route::Here,
+                (Some(slot), true) => Route::There(slot),
+                _ => Route::Split,
             }
         }
     }
 }
 
 /// Has other nodes execute it, or the parts of it that are theirs.
-pub fn carry(args: Args<'_>, place: Place, client: &mut Client, turn: &mut Turn<'_>) {
+pub fn carry(args: Args<'_>, route: Route, client: &mut Client, turn: &mut Turn<'_>) {
     let name = upper(args.text(0));
-    let (target, slots) = match place {
-        Place::Crossing => {
+    let (target, slots) = match route {
+        Route::Crossing => {
             return turn.error("CROSSSLOT Keys in request don't hash to the same slot");
         }
-        Place::Split => return split(args, &name, client, turn),
-        Place::Together(slots) => (Target::Slot(slots[0]), slots),
-        Place::There(slot) => (Target::Slot(slot), Vec::new()),
-        Place::From(node) => (Target::From(node), Vec::new()),
-        Place::All => (Target::All, Vec::new()),
-        Place::Here => unreachable!("it is executed here"),
+        Route::Split => return split(args, &name, client, turn),
+        Route::Together(slots) => (Target::Slot(slots[0]), slots),
+        Route::There(slot) => (Target::Slot(slot), Vec::new()),
+        Route::From(node) => (Target::From(node), Vec::new()),
+        Route::All => (Target::All, Vec::new()),
+        Route::Here => unreachable!("it is executed here"),
     };
     let join = match (target, &name[..]) {
         (Target::All, b"DBSIZE") => Join::Sum(0),

@@ -36,7 +36,7 @@ const NOBODY: u32 = u32::MAX;
 
 /// What is under way of commands and answers that are longer than a message.
 pub(super) struct Long {
-    /// By the asking life and its number.
+    /// By the asking incarnation and its number.
     halves: RefCell<BTreeMap<(u64, u64), Half>>,
     answers: RefCell<BTreeMap<u64, Kept>>,
     number: Cell<u64>,
@@ -53,7 +53,7 @@ struct Half {
 /// An answer that is fetched in parts.
 struct Kept {
     out: Out,
-    /// The asking life.
+    /// The asking incarnation.
     client: u64,
     until: Time,
     /// Its last part was fetched.
@@ -61,7 +61,7 @@ struct Kept {
 }
 
 impl Long {
-    /// `first` tells the numbers of this life from those of others.
+    /// `first` tells the numbers of this incarnation from those of others.
     pub fn new(first: u64) -> Long {
         let (halves, answers) = (RefCell::default(), RefCell::default());
         Long { halves, answers, number: Cell::new(first) }
@@ -117,7 +117,7 @@ impl Courier {
         self.0.items.borrow().owners().is_some_and(|owners| owners.serves(view, self.moment()))
     }
 
-    /// A number that no other long command or answer of this life has.
+    /// A number that no other long command or answer of this incarnation has.
     pub(super) fn next_number(&self) -> u64 {
         self.0.long.next()
     }

@@ -62,7 +62,7 @@ pub struct World {
     pub services: Vec<Service>,
     pub fronts: Vec<Front>,
     pub clients: Vec<Client>,
-    pub lives: Vec<u64>,
+    pub incarnations: Vec<u64>,
     pub down: Vec<u16>,
     plan: Plan,
     view: u64,
@@ -117,7 +117,7 @@ impl World {
             services: Vec::new(),
             fronts: Vec::new(),
             clients: Vec::new(),
-            lives: vec![1; plan.nodes.into()],
+            incarnations: vec![1; plan.nodes.into()],
             down: Vec::new(),
             view: 0,
             plan,
@@ -154,7 +154,7 @@ impl World {
     fn view(&self) -> View {
         let ups = (1..=self.plan.nodes).filter(|node| self.is_up(*node)).map(|node| Up {
             node: NodeId(node),
-            incarnation: self.lives[usize::from(node) - 1],
+            incarnation: self.incarnations[usize::from(node) - 1],
             weight: 100,
             machine: 0,
         });
@@ -179,12 +179,12 @@ impl World {
         });
     }
 
-    /// A node comes back in its next life, with nothing; the others hear of it with the next view.
+    /// A node comes back in its next incarnation, with nothing; the others hear of it with the next view.
     pub fn revive(&mut self, node: u16) {
         let at = usize::from(node) - 1;
-        self.lives[at] += 1;
+        self.incarnations[at] += 1;
         self.down.retain(|other| *other != node);
-        self.net.restart(node, self.lives[at]);
+        self.net.restart(node, self.incarnations[at]);
         self.start(node);
     }
 
