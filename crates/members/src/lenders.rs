@@ -1,8 +1,8 @@
 //! Which members lend memory or use that of others, in which incarnations: the view that network memory goes by.
 //!
 //! Invariants: the view's number grows by one with each change of what it shows; a member that was down, or began
-//! another incarnation, comes back in a later one here, even when its process went on running and knows of nothing; what is
-//! shown to others is on stable storage, so that after a power cut no number is given to another view.
+//! another incarnation, comes back in a later one here, even when its process went on running and knows of nothing;
+//! what is shown to others is on stable storage, so that after a power cut no number is given to another view.
 
 use crate::membership::{Up, View};
 use crate::protocol::{Member, Roles};

@@ -43,6 +43,7 @@ mod part;
 mod peers;
 mod prefetch;
 mod put;
+mod repairs;
 mod replicas;
 mod share;
 mod spare;

@@ -7,6 +7,7 @@
 use super::freed::{Freed, TooMany};
 use super::leases::{Leases, Writer};
 use super::notices::Notices;
+use super::repairs::Repairs;
 use super::tell::Telling;
 use super::unlisted::Unlisted;
 use crate::directory::{Directory, Entry, Holder, Lookup, Refusal, Role};
@@ -15,7 +16,6 @@ use crate::page::{PageId, SpaceId, Version};
 use crate::protocol::{Get, GetReply, Record, Stale, Verdict, op};
 use crate::slots::{Homes, Member, Slots};
 use members::{Membership, Up, View};
-use std::collections::{BTreeSet, VecDeque};
 use wire::{NodeId, Time};
 
 /// Where a request for a page goes from its directory.
@@ -25,17 +25,6 @@ pub enum Route {
     To(Stale, Role),
     /// Back, with this answer.
     Back(GetReply),
-}
-
-/// Whether what is here of a space is to be believed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Trust {
-    /// It is.
-    Sure,
-    /// Others may take this node for dead, and have written to the space meanwhile.
-    Doubtful,
-    /// Nothing of the space exists.
-    Freed,
 }
 
 /// What another view means for others.
@@ -60,11 +49,7 @@ pub struct Home {
     freed: Freed,
     notices: Notices,
     telling: Telling,
-    /// Pages that may lack mirrors, in the order in which that was noticed: the one that has lacked one longest is the
-    /// first.
-    repair: VecDeque<PageId>,
-    /// The same, to be found.
-    lacking: BTreeSet<PageId>,
+    repairs: Repairs,
 }
 
 impl Home {
@@ -79,8 +64,7 @@ impl Home {
             freed: Freed::default(),
             notices: Notices::default(),
             telling: Telling::default(),
-            repair: VecDeque::new(),
-            lacking: BTreeSet::new(),
+            repairs: Repairs::default(),
         }
     }
 
@@ -109,13 +93,10 @@ impl Home {
         &mut self.leases
     }
 
-    /// Whether what is here of a space is to be believed.
-    pub fn trust(&self, now: Time, space: SpaceId) -> Trust {
-        match space.owner() {
-            _ if self.is_freed(space) => Trust::Freed,
-            None if self.members.is_doubtful(now) => Trust::Doubtful,
-            _ => Trust::Sure,
-        }
+    /// Whether other nodes may take this one for dead and have written to a space meanwhile; `None` when it was freed.
+    pub fn doubts(&self, now: Time, space: SpaceId) -> Option<bool> {
+        let doubtful = space.owner().is_none() && self.members.is_doubtful(now);
+        (!self.is_freed(space)).then_some(doubtful)
     }
 
     /// Whether a copy of a page may be kept: its space exists, and this node would be told that the copy is outdated.
@@ -430,8 +411,7 @@ impl Home {
         self.unlisted.retain(|id| id.space != space);
         self.directory.retain(|entry| entry.id.space != space, |_| ());
         self.leases.free_space(space);
-        self.repair.retain(|id| id.space != space);
-        self.lacking.retain(|id| id.space != space);
+        self.repairs.retain(|id| id.space != space);
         Ok(())
     }
 
@@ -439,8 +419,7 @@ impl Home {
     pub fn free_owner(&mut self, owner: NodeId) {
         self.unlisted.retain(|id| id.space.owner() != Some(owner));
         self.directory.retain(|entry| entry.id.space.owner() != Some(owner), |_| ());
-        self.repair.retain(|id| id.space.owner() != Some(owner));
-        self.lacking.retain(|id| id.space.owner() != Some(owner));
+        self.repairs.retain(|id| id.space.owner() != Some(owner));
     }
 
     /// The next page that lacks a mirror, with who has it; `None` while others still tell what they hold.
@@ -448,8 +427,7 @@ impl Home {
         if !self.is_settled() {
             return None;
         }
-        while let Some(id) = self.repair.pop_front() {
-            self.lacking.remove(&id);
+        while let Some(id) = self.repairs.pop() {
             let entry = self.directory.entry(id).filter(|entry| entry.mirrors_missing() > 0);
             if let Some(entry) = entry.cloned().filter(|_| self.is_primary(id)) {
                 return Some(entry);
@@ -460,9 +438,7 @@ impl Home {
 
     /// A mirror could not be made, or another one is missing: later.
     pub fn repair_later(&mut self, id: PageId) {
-        if self.lacking.insert(id) {
-            self.repair.push_back(id);
-        }
+        self.repairs.insert(id);
     }
 
     /// Pages that lack a mirror, or may: of those without an entry nobody knows.
@@ -470,7 +446,7 @@ impl Home {
         let lacks = |id: &&PageId| {
             self.directory.entry(**id).is_some_and(|entry| entry.mirrors_missing() > 0)
         };
-        self.repair.iter().filter(lacks).count() + self.unlisted.mirrors()
+        self.repairs.iter().filter(lacks).count() + self.unlisted.mirrors()
     }
 
     /// Another view. `None` when it is not newer. Holders that are gone are forgotten, and so are entries that are at

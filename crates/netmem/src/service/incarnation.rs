@@ -8,7 +8,7 @@
 
 use super::Service;
 use super::events::Event;
-use super::home::{Route, Trust};
+use super::home::Route;
 use super::put::Weak;
 use crate::limits::FAILED_MAX;
 use crate::page::{PageId, SpaceId};
@@ -115,10 +115,7 @@ impl Service {
 
     /// The same; `None` when the page's space was freed.
     pub(super) fn doubtful(&self, id: PageId) -> Option<bool> {
-        match self.0.home.borrow().trust(self.cx().now(), id.space) {
-            Trust::Freed => None,
-            trust => Some(trust == Trust::Doubtful),
-        }
+        self.0.home.borrow().doubts(self.cx().now(), id.space)
     }
 
     /// Whether others may take this node for dead.
