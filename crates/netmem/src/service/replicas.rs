@@ -7,6 +7,7 @@
 use super::circle::Circle;
 use super::events::Event;
 use super::logged::Logged;
+use crate::directory::Role;
 use crate::limits::{BARED_PAUSE, CLEANING_PAUSE};
 use crate::page::PageId;
 use crate::protocol::Record;
@@ -52,7 +53,8 @@ impl Kind {
 /// What is owed, and the log.
 #[derive(Default)]
 pub struct Replicas {
-    register: Circle<PageId, Record>,
+    /// A node may have both a mirror of a page and a version of it in its log.
+    register: Circle<(PageId, Role), Record>,
     unregister: Circle<Record, ()>,
     secure: Circle<PageId, ()>,
     /// This node's log.
@@ -62,13 +64,14 @@ pub struct Replicas {
 impl Replicas {
     /// Whether a directory is still to hear of a mirror of this page.
     pub fn is_unregistered(&self, id: PageId) -> bool {
-        self.register.has(id)
+        self.register.has((id, Role::Mirror))
     }
 
-    /// Something is owed from now on. Of a page's mirrors the last one that was named is registered.
+    /// Something is owed from now on. Of a page's mirrors the last one that was named is registered, as of what the log
+    /// had of it.
     pub fn handle_owed(&mut self, owed: Owed) {
         match owed {
-            Owed::Register(record) => self.register.insert(record.id, record),
+            Owed::Register(record) => self.register.insert((record.id, record.holder.role), record),
             Owed::Unregister(record) => self.unregister.insert(record, ()),
             Owed::Secure(id) => self.secure.insert(id, ()),
         }
@@ -78,7 +81,7 @@ impl Replicas {
     pub fn handle_done(&mut self, owed: &Owed) {
         match owed {
             Owed::Register(record) => {
-                self.register.done(record.id, |other| other.version == record.version);
+                self.register.done((record.id, record.holder.role), |other| other == record);
             }
             Owed::Unregister(record) => self.unregister.done(*record, |()| true),
             Owed::Secure(id) => self.secure.done(*id, |()| true),
@@ -98,7 +101,7 @@ impl Replicas {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::directory::{Holder, Role};
+    use crate::directory::Holder;
     use crate::page::{SpaceId, Version};
     use wire::NodeId;
 
@@ -126,6 +129,24 @@ mod tests {
             [1, 3].into_iter().for_each(|index| replicas.handle_done(&owed(index)));
             assert_eq!(replicas.poll_owed(kind), None);
         }
+    }
+
+    #[test]
+    fn a_mirror_and_a_log_that_have_the_same_page_are_both_registered() {
+        let mut replicas = Replicas::default();
+        let mut logged = mirror(1, 5);
+        logged.holder.role = Role::Log;
+        let both = [Owed::Register(mirror(1, 6)), Owed::Register(logged)];
+        both.into_iter().for_each(|owed| replicas.handle_owed(owed));
+        assert_eq!(
+            [(); 3].map(|()| replicas.poll_owed(Kind::Register).unwrap()),
+            [both[0], both[1], both[0]]
+        );
+        replicas.handle_done(&both[0]);
+        assert_eq!(replicas.poll_owed(Kind::Register), Some(both[1]));
+        assert!(!replicas.is_unregistered(mirror(1, 6).id), "what is left is not a mirror");
+        replicas.handle_done(&both[1]);
+        assert_eq!(replicas.poll_owed(Kind::Register), None);
     }
 
     #[test]
