@@ -5,6 +5,7 @@
 //! since those of mathematical libraries differ in their last bits, and two nodes that disagree about a slot lose its
 //! pages.
 
+use crate::directory::Role;
 use crate::limits::{EXTENT_PAGES, SLOTS};
 use crate::page::PageId;
 use wire::{NodeId, mix};
@@ -31,6 +32,11 @@ impl Homes {
     /// The primary, and then the backup if there is one.
     pub fn both(self) -> impl Iterator<Item = NodeId> {
         std::iter::once(self.primary).chain(self.backup)
+    }
+
+    /// Those that know of who has the page: of clean copies the primary only.
+    pub fn told_of(self, role: Role) -> impl Iterator<Item = NodeId> {
+        self.both().take(if role.is_hard() { 2 } else { 1 })
     }
 
     /// Whether a node is one of them.

@@ -32,10 +32,21 @@ pub enum Route {
 pub struct Change {
     /// Who is gone and who came.
     pub members: members::Change,
+    /// Where entries were kept before.
+    slots: Option<Slots>,
     /// Hard entries for homes that do not know them.
     pub handover: Vec<(NodeId, Record)>,
     /// Versions that this node's directory saw lost.
     pub lost: u64,
+}
+
+impl Change {
+    /// Whether a home of `today` was one before, in the same incarnation: it knows of who had a page.
+    pub fn knew(&self, today: &View, home: NodeId, id: PageId, role: Role) -> bool {
+        let same = today.incarnation(home) == self.members.before.incarnation(home);
+        let homes = self.slots.as_ref().map(|slots| slots.homes(id).told_of(role));
+        same && homes.is_some_and(|mut homes| homes.any(|node| node == home))
+    }
 }
 
 /// The directory and all that decides about it.
@@ -187,19 +198,19 @@ impl Home {
             Lookup::Held(entry) => self.holder(entry, &avoid, random),
             // before all have told somebody may have a newer version
             Lookup::Lost(version) if self.knows_all(get.id) => Route::Back(GetReply::Lost(version)),
-            Lookup::Lost(_) | Lookup::Unknown => self.way_unlisted(get, &avoid),
+            Lookup::Lost(_) | Lookup::Unknown => self.route_unlisted(get, &avoid),
         }
     }
 
     /// Where a request goes for a page without an entry.
-    fn way_unlisted(&self, get: &Get, avoid: &[Option<NodeId>]) -> Route {
+    fn route_unlisted(&self, get: &Get, avoid: &[Option<NodeId>]) -> Route {
         let told = self.unlisted.get(get.id).filter(|told| told.version >= get.at_least);
         match told {
             Some(told) if told.lost && self.is_primary(get.id) && self.is_settled() => {
                 Route::Back(GetReply::Lost(told.version))
             }
             Some(told) if !told.lost && !avoid.contains(&Some(told.holder.node)) => {
-                told.holder.way(told.version)
+                told.holder.route(told.version)
             }
             _ => Route::Back(self.unknown(get.id)),
         }
@@ -216,7 +227,7 @@ impl Home {
             // whoever asks has the only mirror, or was told by one that it has it not: not to be believed
             let own = entry.holders.iter().find(|holder| Some(holder.node) == avoid[0]);
             let unknown = Route::Back(GetReply::Unknown { settled: false });
-            return own.map_or(unknown, |own| own.way(entry.version));
+            return own.map_or(unknown, |own| own.route(entry.version));
         }
         // memory before a log; the backup is asked where somebody was silent, and names that one as well
         let quick = entry.in_memory().filter(fits).count();
@@ -224,7 +235,7 @@ impl Home {
         let logs = entry.holders.iter().filter(|holder| holder.role == Role::Log);
         let mut holders = entry.in_memory().chain(logs).filter(fits);
         let holder = holders.nth((random % quick as u64) as usize).expect("counted");
-        holder.way(entry.version)
+        holder.route(entry.version)
     }
 
     /// Only the primary knows of clean copies, and a private space's owner of all that it has put anywhere.
@@ -456,11 +467,12 @@ impl Home {
         let up = self.view().members.iter();
         let weights: Vec<Member> =
             up.map(|up| Member { node: up.node, weight: up.weight }).collect();
-        let slots_before = std::mem::replace(&mut self.slots, Slots::new(&weights));
+        let slots = std::mem::replace(&mut self.slots, Slots::new(&weights));
         let lost = self.drop_gone(&members.gone);
         // what is known of the private spaces of a node that comes is of an earlier incarnation
         members.came.iter().for_each(|node| self.free_owner(*node));
-        let handover = self.handover(&members.before, slots_before.as_ref());
+        let mut change = Change { members, slots, handover: Vec::new(), lost };
+        change.handover = self.handover(&change);
         let (slots, me) = (&self.slots, self.members.me());
         let homes = |id| slots.as_ref().map(|slots| slots.homes(id));
         let is_home = |homes: Homes| homes.has(me);
@@ -469,7 +481,7 @@ impl Home {
         self.unlisted.retain(|id| homes(id).is_some_and(is_home));
         self.leases.begin_view(self.view().number);
         self.collect_repairs();
-        Some(Change { members, handover, lost })
+        Some(change)
     }
 
     /// This node's incarnation is over: it is nobody's home, and what `others` had of its private spaces is gone.
@@ -494,15 +506,11 @@ impl Home {
     }
 
     /// The hard entries for every home that was none before, or has forgotten all.
-    fn handover(&self, before: &View, slots: Option<&Slots>) -> Vec<(NodeId, Record)> {
+    fn handover(&self, change: &Change) -> Vec<(NodeId, Record)> {
         let mut records = Vec::new();
         for entry in self.directory.entries().filter(|entry| entry.is_hard()) {
-            let knew = |node| {
-                let was = slots.map(|slots| slots.homes(entry.id));
-                let home = was.is_some_and(|was| was.has(node));
-                home && self.view().incarnation(node) == before.incarnation(node)
-            };
-            for home in self.other_homes(entry.id).filter(|home| !knew(*home)) {
+            let knew = |home: &NodeId| change.knew(self.view(), *home, entry.id, Role::Mirror);
+            for home in self.other_homes(entry.id).filter(|home| !knew(home)) {
                 records.extend(records_of(entry).map(|record| (home, record)));
             }
         }
@@ -552,7 +560,7 @@ impl Home {
 }
 
 impl Holder {
-    fn way(&self, version: Version) -> Route {
+    fn route(&self, version: Version) -> Route {
         let Holder { node, incarnation, role } = *self;
         Route::To(Stale { node, incarnation, version }, role)
     }

@@ -12,12 +12,11 @@ use crate::directory::Role as HolderRole;
 use crate::memory::Arrival;
 use crate::page::{PageId, PageStamp, Version, Wanted};
 use crate::protocol::{Get, GetReply, No, Record};
-use crate::slots::Homes;
 use endpoint::Frame;
 use node::{Answer, Request};
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use wire::{Errno, NodeId};
+use wire::Errno;
 
 /// The log, if there is one, and what it has. Each page takes a block there at least, so that the log's size is this
 /// table's limit.
@@ -125,7 +124,8 @@ impl Service {
         }
     }
 
-    fn log_record(&self, stamp: &PageStamp) -> Record {
+    /// What the log has of a page, as its directories know it.
+    pub(super) fn log_record(&self, stamp: &PageStamp) -> Record {
         self.record(stamp.id, stamp.version, HolderRole::Log, 2)
     }
 
@@ -213,32 +213,6 @@ impl Service {
             _ => {
                 let reply = self.not_here(get);
                 self.answer_get(request, reply);
-            }
-        }
-    }
-
-    /// The pages in the log, with the homes that they have now.
-    pub(super) fn known_logs(&self) -> Vec<(PageStamp, Option<Homes>)> {
-        let (replicas, home) = (self.0.replicas.borrow(), self.0.home.borrow());
-        replicas.logged.pages().map(|stamp| (*stamp, home.homes(stamp.id))).collect()
-    }
-
-    /// The records of the log for every home that does not know them. This node is told at once.
-    pub(super) fn collect_logs(
-        &self,
-        known: &[(PageStamp, Option<Homes>)],
-        knew: impl Fn(NodeId, Option<Homes>) -> bool,
-        records: &mut Vec<(NodeId, Record)>,
-    ) {
-        for (stamp, before) in known {
-            let record = self.log_record(stamp);
-            let homes = self.0.home.borrow().homes(stamp.id);
-            for home in homes.into_iter().flat_map(Homes::both) {
-                match home == self.me() {
-                    true => self.heed(home, &record, self.register_here(&record)),
-                    false if knew(home, *before) => (),
-                    false => records.push((home, record)),
-                }
             }
         }
     }

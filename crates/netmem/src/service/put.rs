@@ -159,8 +159,7 @@ impl Service {
     /// if the page is its own and came from there.
     pub(super) async fn register(&self, record: &Record, knows: Option<NodeId>) -> Result<(), No> {
         let homes = self.0.home.borrow().homes(record.id).ok_or(No::Unregistered)?;
-        let concerned = if record.holder.role.is_hard() { 2 } else { 1 };
-        let told = homes.both().take(concerned).filter(|home| Some(*home) != knows);
+        let told = homes.told_of(record.holder.role).filter(|home| Some(*home) != knows);
         let verdicts = all(told.map(|home| async move {
             (home == homes.primary, self.register_at(home, record).await)
         }));
@@ -198,7 +197,7 @@ impl Service {
         if home == self.me() {
             return Some(self.register_here(record));
         }
-        let view = self.0.home.borrow().view().number;
+        let view = self.view_number();
         let batch = Batch::of(view, std::slice::from_ref(record), false);
         let load = super::Load { once: true, wait: ATTEMPT, ..self.load() };
         self.ask_for(home, op::REGISTER, &batch.encode(), load).await
@@ -215,7 +214,7 @@ impl Service {
         for _ in 0..MIRROR_TRIES {
             let Some(to) = self.mirror_target(&avoid.borrow()) else { return Err(last) };
             let _ = avoid.borrow_mut().try_push(to);
-            let view = self.0.home.borrow().view().number;
+            let view = self.view_number();
             match self.put_to(to, &Put { view, ..*put }, data.clone()).await {
                 Ok(PutReply { stored: Ok(node), .. }) => {
                     self.count(|counters| counters.mirrors_made += 1);

@@ -62,9 +62,9 @@ pub struct Replicas {
 }
 
 impl Replicas {
-    /// Whether a directory is still to hear of a mirror of this page.
-    pub fn is_unregistered(&self, id: PageId) -> bool {
-        self.register.has((id, Role::Mirror))
+    /// Whether a directory is still to hear of a mirror of this page, or of what the log has of it.
+    pub fn is_unregistered(&self, record: &Record) -> bool {
+        self.register.has((record.id, record.holder.role))
     }
 
     /// Something is owed from now on. Of a page's mirrors the last one that was named is registered, as of what the log
@@ -144,19 +144,23 @@ mod tests {
         );
         replicas.handle_done(&both[0]);
         assert_eq!(replicas.poll_owed(Kind::Register), Some(both[1]));
-        assert!(!replicas.is_unregistered(mirror(1, 6).id), "what is left is not a mirror");
+        assert!(!replicas.is_unregistered(&mirror(1, 6)) && replicas.is_unregistered(&logged));
         replicas.handle_done(&both[1]);
         assert_eq!(replicas.poll_owed(Kind::Register), None);
     }
 
     #[test]
     fn a_newer_mirror_is_registered_though_the_one_before_just_was() {
-        let mut replicas = Replicas::default();
-        replicas.handle_owed(Owed::Register(mirror(1, 5)));
-        let owed = replicas.poll_owed(Kind::Register).unwrap();
-        replicas.handle_owed(Owed::Register(mirror(1, 6)));
-        replicas.handle_done(&owed);
-        assert!(replicas.is_unregistered(mirror(1, 5).id));
-        assert_eq!(replicas.poll_owed(Kind::Register), Some(Owed::Register(mirror(1, 6))));
+        let mut later = mirror(1, 5);
+        later.holder.incarnation = 2;
+        for newer in [mirror(1, 6), later] {
+            let mut replicas = Replicas::default();
+            replicas.handle_owed(Owed::Register(mirror(1, 5)));
+            let owed = replicas.poll_owed(Kind::Register).unwrap();
+            replicas.handle_owed(Owed::Register(newer));
+            replicas.handle_done(&owed);
+            assert!(replicas.is_unregistered(&mirror(1, 5)));
+            assert_eq!(replicas.poll_owed(Kind::Register), Some(Owed::Register(newer)));
+        }
     }
 }

@@ -6,10 +6,9 @@ use super::notices::is_owed;
 use super::{Load, Service};
 use crate::directory::Role as HolderRole;
 use crate::limits::*;
-use crate::memory::{FrameNo, Role};
+use crate::memory::{Durability, Role};
 use crate::page::{PageId, SpaceId, Version};
 use crate::protocol::{Batch, Message, RECORDS_MAX, Record, Verdict, op};
-use crate::slots::Homes;
 use members::View;
 use node::{Reply, all};
 use std::collections::BTreeMap;
@@ -53,13 +52,9 @@ impl Service {
     /// Who is up now. Views come in ascending order; others are ignored. Pages and directory entries of nodes that are
     /// gone are forgotten or mirrored anew, and all that concerns other homes now is told there.
     pub fn set_view(&self, view: View) {
-        let now = self.cx().now();
-        let number = view.number;
-        let known: Vec<(FrameNo, Option<Homes>)> = self.known_homes();
-        let known_logs = self.known_logs();
-        let Some(change) = self.0.home.borrow_mut().handle_view(now, view) else { return };
-        let Change { members, handover, lost } = change;
-        let old = &members.before;
+        let (now, number) = (self.cx().now(), view.number);
+        let Some(mut change) = self.0.home.borrow_mut().handle_view(now, view) else { return };
+        let members = &change.members;
         self.lose_mirrors(&members.gone);
         self.0.peers.borrow_mut().forget_nodes(&members.gone);
         self.0.pages.borrow_mut().handle_view();
@@ -67,20 +62,13 @@ impl Service {
         members.came.iter().for_each(|node| self.free_owner(*node));
         let (untold, told) = self.0.home.borrow_mut().telling_mut().take();
         // who missed a view may have been taken for dead, and what the last one asked to tell may not have been told
-        let was_in = self.0.home.borrow().members().is_in(old);
-        let all_again = number != old.number + 1 || !was_in || !told;
-        let mut records = handover;
+        let was_in = self.0.home.borrow().members().is_in(&members.before);
+        let all_again = number != members.before.number + 1 || !was_in || !told;
+        let mut records = std::mem::take(&mut change.handover);
         records.extend(self.losses_of(untold));
-        self.collect(&known, old, all_again, &mut records);
-        let view = self.view();
-        let knew = |node, before: Option<Homes>| {
-            let same = old.incarnation(node) == view.incarnation(node);
-            !all_again && same && before.is_some_and(|homes| homes.has(node))
-        };
-        self.collect_logs(&known_logs, knew, &mut records);
-        self.claim_leases(&mut records);
-        self.0.home.borrow_mut().telling_mut().begin(records, members.came);
-        self.count(|counters| counters.lost_pages += lost);
+        records.extend(self.collect(&change, all_again));
+        self.0.home.borrow_mut().telling_mut().begin(records, change.members.came);
+        self.count(|counters| counters.lost_pages += change.lost);
         self.raise(Event::ViewChanged);
         self.raise(Event::RepairDue);
     }
@@ -100,12 +88,6 @@ impl Service {
         told.flat_map(|record| home.other_homes(record.id).map(move |to| (to, record))).collect()
     }
 
-    fn known_homes(&self) -> Vec<(FrameNo, Option<Homes>)> {
-        let (store, home) = (self.store(), self.0.home.borrow());
-        let pages = store.memory().pages();
-        pages.map(|(frame, _, page)| (frame, home.homes(page.id))).collect()
-    }
-
     /// Forgets the private spaces of an incarnation that is over.
     pub(super) fn free_owner(&self, owner: NodeId) {
         if owner != self.me() {
@@ -114,85 +96,44 @@ impl Service {
         }
     }
 
-    /// The records of this node's pages for every home that does not know them.
-    fn collect(
-        &self,
-        known: &[(FrameNo, Option<Homes>)],
-        old: &View,
-        all_again: bool,
-        records: &mut Vec<(NodeId, Record)>,
-    ) {
-        let (store, home) = (self.store(), self.0.home.borrow());
-        for (frame, before) in known {
-            let Some(page) = store.memory().page(*frame) else { continue };
-            let role = store.memory().role(*frame);
-            let own = page.id.space.owner() == Some(self.me());
-            let dirty = !matches!(page.durability, crate::Durability::Clean);
-            // of its own pages a node tells the mirrors that others have made here
-            if role != Role::Mirror && (own || dirty) {
-                continue;
-            }
-            let copies = store.stored(*frame).copies;
-            let (as_role, primary_only) = match role {
-                Role::Mirror => (HolderRole::Mirror, false),
-                _ => (HolderRole::Clean, true),
-            };
-            let record = self.record(page.id, page.version, as_role, copies);
-            let primary = home.homes(page.id).map(|homes| homes.primary);
-            let concerned =
-                home.other_homes(page.id).filter(|node| !primary_only || Some(*node) == primary);
-            for node in concerned {
-                let knew = before.is_some_and(|homes| match primary_only {
-                    true => homes.primary == node,
-                    false => homes.has(node),
-                });
-                let same = old.incarnation(node) == home.view().incarnation(node);
-                let late =
-                    role == Role::Mirror && self.0.replicas.borrow().is_unregistered(page.id);
-                if all_again || !knew || !same || late {
-                    records.push((node, record));
+    /// The records of what this node has for every home that does not know them, or for all; this node itself is told
+    /// at once.
+    fn collect(&self, change: &Change, all_again: bool) -> Vec<(NodeId, Record)> {
+        let (view, mut records) = (self.view(), Vec::new());
+        for record in self.all_records() {
+            let (id, role) = (record.id, record.holder.role);
+            let late = record.writer || self.0.replicas.borrow().is_unregistered(&record);
+            let homes = self.0.home.borrow().homes(id);
+            for home in homes.into_iter().flat_map(|homes| homes.told_of(role)) {
+                if home == self.me() {
+                    self.heed(home, &record, self.register_here(&record));
+                } else if all_again || late || !change.knew(&view, home, id, role) {
+                    records.push((home, record));
                 }
             }
         }
-        drop((store, home));
-        self.register_own(known);
+        records
     }
 
-    /// Every directory of today hears which pages this node writes to. It grants no lease before it has heard
-    /// everybody.
-    fn claim_leases(&self, records: &mut Vec<(NodeId, Record)>) {
-        for (id, version) in self.writing().iter() {
-            let record = Record { writer: true, ..self.record(id, version, HolderRole::Clean, 0) };
-            let primary = self.0.home.borrow().homes(id).map(|homes| homes.primary);
-            match primary {
-                Some(primary) if primary != self.me() => records.push((primary, record)),
-                Some(_) => drop(self.register_here(&record)),
-                None => (),
-            }
-        }
-    }
-
-    /// What this node holds of pages whose home it is itself.
-    fn register_own(&self, known: &[(FrameNo, Option<Homes>)]) {
-        for (frame, _) in known {
-            let store = self.store();
-            let Some(page) = store.memory().page(*frame).copied() else { continue };
-            let (role, copies) = (store.memory().role(*frame), store.stored(*frame).copies);
-            drop(store);
+    /// What this node has and directories are to know of: mirrors and copies of others' pages, what is in its log, and
+    /// which pages it writes to: no lease is granted before all writers were heard.
+    fn all_records(&self) -> Vec<Record> {
+        let (store, writing, replicas) = (self.store(), self.writing(), self.0.replicas.borrow());
+        let copies = store.memory().pages().filter_map(|(frame, role, page)| {
             let own = page.id.space.owner() == Some(self.me());
-            let clean = page.durability == crate::Durability::Clean;
-            let as_role = if role == Role::Mirror { HolderRole::Mirror } else { HolderRole::Clean };
-            let home = self.0.home.borrow();
-            let concerns = match role {
-                Role::Mirror => home.is_home(page.id),
-                _ => home.is_primary(page.id) && clean,
+            let role = match (role, page.durability) {
+                (Role::Mirror, _) => HolderRole::Mirror,
+                (_, Durability::Clean) if !own => HolderRole::Clean,
+                _ => return None,
             };
-            drop(home);
-            if (!own || role == Role::Mirror) && concerns {
-                let record = self.record(page.id, page.version, as_role, copies);
-                self.heed(self.me(), &record, self.register_here(&record));
-            }
-        }
+            Some(self.record(page.id, page.version, role, store.stored(frame).copies))
+        });
+        let logged = replicas.logged.pages().map(|stamp| self.log_record(stamp));
+        let leases = writing.iter().map(|(id, version)| Record {
+            writer: true,
+            ..self.record(id, version, HolderRole::Clean, 0)
+        });
+        copies.chain(logged).chain(leases).collect()
     }
 
     /// What a directory said of this node's copy.
@@ -258,7 +199,7 @@ impl Service {
             };
             if due {
                 let told = all(view.others(self.me()).map(|up| self.tell(up.node, &view))).await;
-                if self.0.home.borrow().view().number != view.number {
+                if self.view_number() != view.number {
                     continue;
                 }
                 if told.into_iter().all(|told| told) {
@@ -305,7 +246,7 @@ impl Service {
     /// One message of records, until it is heard or the view is over.
     async fn tell_part(&self, to: NodeId, view: &View, records: &[Record], last: bool) -> bool {
         let batch = Batch::of(view.number, records, last);
-        while self.0.home.borrow().view().number == view.number {
+        while self.view_number() == view.number {
             if let Some(reply) = self.send_records(to, op::REGISTER, &batch, records).await {
                 self.heed_all(to, records, &reply);
                 return true;
@@ -429,7 +370,7 @@ impl Service {
     }
 
     async fn send_notice(&self, to: NodeId, what: u16, records: &[Record]) {
-        let view = self.0.home.borrow().view().number;
+        let view = self.view_number();
         let batch = Batch::of(view, records, false);
         let incarnation = self.incarnation();
         let reply = self.send_records(to, what, &batch, records).await;

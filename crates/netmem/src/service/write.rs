@@ -336,7 +336,7 @@ impl Service {
             self.ask_for(primary, op::LEASE, &lease.encode(), load).await?
         };
         // granted in a view that is over: the page may have another directory by now
-        let same = self.0.home.borrow().view().number == view;
+        let same = self.view_number() == view;
         Some(reply).filter(|_| same)
     }
 
@@ -434,7 +434,7 @@ impl Service {
 
     async fn drop_copy(&self, id: PageId, version: Version, holder: Holder) -> bool {
         let record = Record::new(id, version, holder);
-        let view = self.0.home.borrow().view().number;
+        let view = self.view_number();
         let batch = Batch::of(view, &[record], false);
         let dropped = if holder.node == self.me() {
             self.gives_copy_up(id)
@@ -461,7 +461,7 @@ impl Service {
     /// Stops writing to a page: what was written becomes durable, and this node's copy goes. Only for a directory of
     /// this node's own view: another one has been told, or will be, that this node writes.
     async fn give_back(&self, lease: &Lease) -> LeaseReply {
-        let same_view = || self.0.home.borrow().view().number == lease.view;
+        let same_view = || self.view_number() == lease.view;
         if !same_view() {
             return LeaseReply::Busy;
         }
