@@ -259,14 +259,14 @@ impl Service {
 
     /// What happened so far.
     pub fn counters(&self) -> Counters {
-        let home = self.0.home.borrow();
+        let mut home = self.0.home.borrow_mut();
         let ahead = self.store().memory().ahead();
         Counters {
             prefetched_used: ahead.used,
             prefetched_wasted: ahead.wasted,
-            notices_lost: home.notices_lost(),
+            notices_lost: home.notices().lost(),
             durable_deficit_pages: home.deficit() as u64,
-            ..*self.0.stats.borrow().counters()
+            ..self.0.stats.borrow().counters
         }
     }
 
@@ -346,13 +346,13 @@ impl Service {
     }
 
     fn count(&self, change: impl FnOnce(&mut Counters)) {
-        change(self.0.stats.borrow_mut().counters_mut());
+        change(&mut self.0.stats.borrow_mut().counters);
     }
 
     /// Whether bytes are the page that is wanted; else the miss is counted.
     fn verify(&self, wanted: Wanted, stamp: &PageStamp, bytes: &[u8]) -> bool {
         let mut stats = self.0.stats.borrow_mut();
-        stats.counters_mut().misses.mismatches.verify(wanted, stamp, [bytes]).is_some()
+        stats.counters.misses.mismatches.verify(wanted, stamp, [bytes]).is_some()
     }
 
     fn backing(&self, space: SpaceId) -> Option<Rc<dyn Backing>> {

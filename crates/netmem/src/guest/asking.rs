@@ -38,7 +38,7 @@ pub enum Gone {
     Unavailable(Errno),
 }
 
-/// The ways of one thread or task to all holders, by their numbers.
+/// The connections of one thread or task to all holders, by their numbers.
 pub trait Transport {
     /// The time.
     fn now(&self) -> Time;
@@ -46,11 +46,11 @@ pub trait Transport {
     fn page_bytes(&self) -> usize;
     /// Whether a holder can be asked now.
     fn reach(&mut self, at: usize) -> bool;
-    /// Whether the way to it broke: then it is not known whether it is away.
+    /// Whether the connection to it broke: then it is not known whether it is away.
     fn is_broken(&self, at: usize) -> bool;
-    /// Who was at the other end when the way was made.
+    /// Who was at the other end when the connection was made.
     fn there(&self, at: usize) -> Option<Stayed>;
-    /// The incarnation of the holder that the way leads to, as [`Standing`](super::Standing) counts.
+    /// The incarnation of the holder at its other end, as [`Standing`](super::Standing) counts.
     fn generation(&self, at: usize) -> u16;
     /// Asks for a page.
     fn get(&mut self, at: usize, wanted: Wanted) -> impl Future<Output = Response>;

@@ -53,8 +53,8 @@ impl Entries {
     }
 
     /// Pages that nobody has, in memory that the caller has made.
-    pub fn over(places: Box<[Entry]>) -> Entries {
-        Entries(places)
+    pub fn over(entries: Box<[Entry]>) -> Entries {
+        Entries(entries)
     }
 
     /// Who has the page.
@@ -110,28 +110,28 @@ mod tests {
     fn a_place_says_what_was_put_in() {
         let (one, other) =
             (Replica { by: 0, generation: 1 }, Replica { by: 31, generation: u16::MAX });
-        let places = Entries::new(3);
-        assert!(places.held(2).is_empty());
-        places.set(2, &[one, other]);
-        assert_eq!(&places.held(2)[..], [one, other]);
-        places.remove(2, one);
-        assert_eq!(&places.held(2)[..], [other]);
-        places.remove(2, Replica { generation: 3, ..other });
-        assert_eq!(&places.held(2)[..], [other], "of another incarnation");
-        assert!(places.held(1).is_empty());
+        let entries = Entries::new(3);
+        assert!(entries.held(2).is_empty());
+        entries.set(2, &[one, other]);
+        assert_eq!(&entries.held(2)[..], [one, other]);
+        entries.remove(2, one);
+        assert_eq!(&entries.held(2)[..], [other]);
+        entries.remove(2, Replica { generation: 3, ..other });
+        assert_eq!(&entries.held(2)[..], [other], "of another incarnation");
+        assert!(entries.held(1).is_empty());
     }
 
     #[test]
     fn those_stored_longest_ago_come_first() {
-        let places = Entries::new(100);
+        let entries = Entries::new(100);
         let held = |by| Replica { by, generation: 1 };
         for page in 0..100 {
-            places.set(page, &[held(page as usize % 3)]);
-            places.set_stored(page, 1000 - page as u32);
+            entries.set(page, &[held(page as usize % 3)]);
+            entries.set_stored(page, 1000 - page as u32);
         }
-        places.set(99, &[]);
+        entries.set(99, &[]);
         let weak = |holders: &Replicas| holders[0].by == 0;
-        assert_eq!(places.oldest(3, weak), [96, 93, 90]);
-        assert_eq!(places.oldest(1000, weak).len(), 33);
+        assert_eq!(entries.oldest(3, weak), [96, 93, 90]);
+        assert_eq!(entries.oldest(1000, weak).len(), 33);
     }
 }

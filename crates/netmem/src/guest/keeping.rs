@@ -34,7 +34,7 @@ pub struct Keeping {
     space: SpaceId,
     copies: usize,
     holders: Box<[Standing]>,
-    places: Entries,
+    entries: Entries,
     obsolete: Mutex<VecDeque<Obsolete>>,
     /// Copies may be missing.
     alarm: AtomicBool,
@@ -44,12 +44,12 @@ pub struct Keeping {
 
 impl Keeping {
     /// Of a space that begins now, whose pages are to be with `copies` of so many `holders`.
-    pub fn new(now: Time, space: SpaceId, holders: usize, copies: u8, places: Entries) -> Keeping {
+    pub fn new(now: Time, space: SpaceId, holders: usize, copies: u8, entries: Entries) -> Keeping {
         Keeping {
             space,
             copies: copies.into(),
             holders: (0..holders).map(|_| Standing::default()).collect(),
-            places,
+            entries,
             obsolete: Mutex::new(VecDeque::with_capacity(GUEST_DROPS_MAX)),
             alarm: AtomicBool::new(false),
             begun: now,
@@ -95,12 +95,12 @@ impl Keeping {
 
     /// Pages that are kept by fewer holders than there are to be, as far as is known. Looks at all pages.
     pub fn weak_count(&self, now: Time) -> usize {
-        self.places.count(|held| self.is_weak(held, now))
+        self.entries.count(|held| self.is_weak(held, now))
     }
 
     /// At most `most` such pages that somebody may give, those that were stored longest ago.
     pub fn weak(&self, now: Time, most: usize) -> Vec<u64> {
-        self.places.oldest(most, |held| self.is_weak(held, now) && !self.is_out_of_reach(held))
+        self.entries.oldest(most, |held| self.is_weak(held, now) && !self.is_out_of_reach(held))
     }
 
     /// Whether all that have a page do not answer: then it cannot be mended now, and must keep no others waiting.
@@ -111,10 +111,10 @@ impl Keeping {
     }
 
     /// The node that took a page may have begun another incarnation before that was written down, unnoticed.
-    fn look_again<W: Transport>(&self, ways: &W, held: &Replicas) {
-        if self.is_weak(held, ways.now()) {
+    fn look_again<T: Transport>(&self, transport: &T, held: &Replicas) {
+        if self.is_weak(held, transport.now()) {
             self.raise_alarm();
-            ways.ring();
+            transport.ring();
         }
     }
 
@@ -151,26 +151,26 @@ impl Keeping {
     }
 
     /// Gets a page in this version or a newer one: the number of the holder from whom it has landed, and its checksum.
-    pub async fn fetch<W: Transport>(
+    pub async fn fetch<T: Transport>(
         &self,
-        ways: &mut W,
+        transport: &mut T,
         page: u64,
         version: u64,
     ) -> Result<(usize, u32), Gone> {
         let mut silent = None;
-        for held in self.places.held(page) {
+        for held in self.entries.held(page) {
             // What it had in another incarnation is gone.
             let found = match self.holders[held.by].generation() == held.generation {
-                true => self.get(ways, held.by, page, version).await,
+                true => self.get(transport, held.by, page, version).await,
                 false => Response::Not,
             };
             match found {
                 Response::Here(checksum) => return Ok((held.by, checksum)),
                 Response::Silent(errno) => silent = Some(errno),
                 Response::Not => {
-                    self.places.remove(page, held);
+                    self.entries.remove(page, held);
                     self.raise_alarm();
-                    ways.ring();
+                    transport.ring();
                 }
             }
         }
@@ -180,14 +180,14 @@ impl Keeping {
     /// Gets those of the pages, by number and version, that come at once from whoever is asked first, all of them
     /// together: `landed` is told of each where it stands in `wanted`, its bytes and their checksum. Nothing is
     /// concluded from the absence of the others: they are to be [fetched](Keeping::fetch).
-    pub async fn fetch_ahead<W: Transport>(
+    pub async fn fetch_ahead<T: Transport>(
         &self,
-        ways: &mut W,
+        transport: &mut T,
         wanted: &[(u64, u64)],
         mut landed: impl FnMut(usize, &[u8], u32),
     ) {
-        let firsts: Firsts = wanted.iter().map(|(page, _)| self.first(ways, *page)).collect();
-        let (firsts, bytes) = (&firsts[..], ways.page_bytes() as u32);
+        let firsts: Firsts = wanted.iter().map(|(page, _)| self.first(transport, *page)).collect();
+        let (firsts, bytes) = (&firsts[..], transport.page_bytes() as u32);
         let of = |at| {
             let its = (0..wanted.len()).filter(move |which| firsts[*which] == Some(at));
             its.map(|which| (which, self.wanted(wanted[which], bytes)))
@@ -195,116 +195,116 @@ impl Keeping {
         let asks = |at| of(at).map(|(_, wanted)| wanted).collect::<Batch>();
         let mut asked = ArrayVec::<usize, GUEST_AHEAD_MAX>::new();
         for at in firsts.iter().flatten() {
-            if !asked.contains(at) && ways.ask_ahead(*at, &asks(*at)) {
+            if !asked.contains(at) && transport.ask_ahead(*at, &asks(*at)) {
                 asked.push(*at);
             }
         }
         for at in asked {
             let (wanted, mut found) = (asks(at), [Response::Not; GUEST_AHEAD_MAX]);
-            ways.answers(at, &wanted, &mut found[..wanted.len()]).await;
+            transport.answers(at, &wanted, &mut found[..wanted.len()]).await;
             for ((which, _), (nth, found)) in of(at).zip(found.into_iter().enumerate()) {
                 if let Response::Here(checksum) = found {
-                    landed(which, ways.landed(at, nth), checksum);
+                    landed(which, transport.landed(at, nth), checksum);
                 }
             }
         }
     }
 
     /// Who is asked first for a page, if anybody can be asked now.
-    fn first<W: Transport>(&self, ways: &mut W, page: u64) -> Option<usize> {
-        let held = self.places.held(page).into_iter();
+    fn first<T: Transport>(&self, transport: &mut T, page: u64) -> Option<usize> {
+        let held = self.entries.held(page).into_iter();
         let mut has = held.filter(|held| self.holders[held.by].generation() == held.generation);
-        has.find(|held| ways.reach(held.by)).map(|held| held.by)
+        has.find(|held| transport.reach(held.by)).map(|held| held.by)
     }
 
     fn wanted(&self, (page, version): (u64, u64), bytes: u32) -> Wanted {
         Wanted { id: self.id(page), at_least: Version(version), bytes }
     }
 
-    async fn get<W: Transport>(
+    async fn get<T: Transport>(
         &self,
-        ways: &mut W,
+        transport: &mut T,
         at: usize,
         page: u64,
         version: u64,
     ) -> Response {
-        if !ways.reach(at) {
+        if !transport.reach(at) {
             return Response::Silent(Errno::EHOSTDOWN);
         }
-        let wanted = self.wanted((page, version), ways.page_bytes() as u32);
-        let found = ways.get(at, wanted).await;
+        let wanted = self.wanted((page, version), transport.page_bytes() as u32);
+        let found = transport.get(at, wanted).await;
         if let Response::Silent(_) = found {
-            self.note_silent(ways, at);
+            self.note_silent(transport, at);
         }
         found
     }
 
-    /// A holder did not answer. Where the way broke the background finds out why.
-    fn note_silent<W: Transport>(&self, ways: &W, at: usize) {
-        if !ways.is_broken(at) {
-            self.holders[at].note_away(ways.now());
+    /// A holder did not answer. Where the connection broke the background finds out why.
+    fn note_silent<T: Transport>(&self, transport: &T, at: usize) {
+        if !transport.is_broken(at) {
+            self.holders[at].note_away(transport.now());
         }
-        ways.ring();
+        transport.ring();
     }
 
     /// Keeps a page in this version, which is higher than any before, with as many holders as there are to be; else
     /// why not: then it is stored again, in a higher version, before it is fetched.
-    pub async fn store<W: Transport>(
+    pub async fn store<T: Transport>(
         &self,
-        ways: &mut W,
+        transport: &mut T,
         page: u64,
         version: u64,
         from: &[u8],
     ) -> Result<(), Errno> {
         let stamp = PageStamp::of(self.id(page), Version(version), [from]);
-        let had = self.places.held(page);
+        let had = self.entries.held(page);
         let mut held = Replicas::new();
         let order = self.order(page, &had);
-        let stored = self.spread(ways, order, stamp, from, &mut held).await;
+        let stored = self.spread(transport, order, stamp, from, &mut held).await;
         if !held.is_empty() {
             // Also when there are too few: the page is offered to them again, and not fetched before that succeeds.
-            self.places.set(page, &held);
-            self.withdraw(ways.now(), page, version, &had, &held);
+            self.entries.set(page, &held);
+            self.withdraw(transport.now(), page, version, &had, &held);
         }
-        self.places.set_stored(page, ways.now().since(self.begun).as_millis() as u32);
+        self.entries.set_stored(page, transport.now().since(self.begun).as_millis() as u32);
         if stored.is_ok() {
-            self.look_again(ways, &held);
+            self.look_again(transport, &held);
         }
         stored
     }
 
     /// What holders are to forget when a page is not needed any more; nobody has it from now on.
     pub fn forget(&self, page: u64, version: u64) -> impl Iterator<Item = Obsolete> + use<> {
-        let held = self.places.held(page);
-        self.places.set(page, &[]);
+        let held = self.entries.held(page);
+        self.entries.set(page, &[]);
         held.into_iter().map(move |held| Obsolete { holder: held.by, page, version })
     }
 
     /// Keeps a page in this version, which was stored last, with as many holders again as there are to be; whether
     /// there was something to do for that. `buffer` is memory for a page.
-    pub async fn mend<W: Transport>(
+    pub async fn mend<T: Transport>(
         &self,
-        ways: &mut W,
+        transport: &mut T,
         page: u64,
         version: u64,
         buffer: &mut [u8],
     ) -> Result<bool, Gone> {
-        let (had, now) = (self.places.held(page), ways.now());
+        let (had, now) = (self.entries.held(page), transport.now());
         if !self.is_weak(&had, now) {
             return Ok(false);
         }
-        let (at, _) = self.fetch(ways, page, version).await?;
-        buffer.copy_from_slice(ways.landed(at, 0));
+        let (at, _) = self.fetch(transport, page, version).await?;
+        buffer.copy_from_slice(transport.landed(at, 0));
         let stamp = PageStamp::of(self.id(page), Version(version), [&*buffer]);
-        let has = self.places.held(page).into_iter().filter(|held| self.has(held, now));
+        let has = self.entries.held(page).into_iter().filter(|held| self.has(held, now));
         let mut held: Replicas = has.collect();
         let order = self.order(page, &Replicas::new());
-        let spread = self.spread(ways, order, stamp, buffer, &mut held).await;
+        let spread = self.spread(transport, order, stamp, buffer, &mut held).await;
         // A node that is only away and has it still counts until there are enough others.
         if spread.is_ok() {
-            self.places.set(page, &held);
-            self.withdraw(ways.now(), page, version, &had, &held);
-            self.look_again(ways, &held);
+            self.entries.set(page, &held);
+            self.withdraw(transport.now(), page, version, &had, &held);
+            self.look_again(transport, &held);
         }
         spread.map(|()| true).map_err(Gone::Unavailable)
     }
@@ -322,22 +322,22 @@ impl Keeping {
 
     /// Offers a page to holders in `order` until there are as many as asked for in `held`, on as many machines where
     /// there are so many; why not.
-    async fn spread<W: Transport>(
+    async fn spread<T: Transport>(
         &self,
-        ways: &mut W,
+        transport: &mut T,
         order: impl Iterator<Item = usize> + Clone,
         stamp: PageStamp,
         from: &[u8],
         held: &mut Replicas,
     ) -> Result<(), Errno> {
-        let (had, now) = (self.places.held(stamp.id.index), ways.now());
+        let (had, now) = (self.entries.held(stamp.id.index), transport.now());
         let mut refused = Errno::EHOSTDOWN;
         let anywhere = order.clone().map(|at| (at, false));
         for (at, apart) in order.map(|at| (at, true)).chain(anywhere) {
             if held.len() >= self.copies {
                 break;
             }
-            if apart && !is_on_another_machine(ways, at, held) {
+            if apart && !is_on_another_machine(transport, at, held) {
                 continue;
             }
             let has_frame = had.iter().any(|held| held.by == at);
@@ -345,10 +345,10 @@ impl Keeping {
             if full {
                 refused = Errno::ENOSPC;
             }
-            if full || !ways.reach(at) || !is_another(ways, at, held) {
+            if full || !transport.reach(at) || !is_another(transport, at, held) {
                 continue;
             }
-            match self.put(ways, at, stamp, from).await {
+            match self.put(transport, at, stamp, from).await {
                 Ok(new) => held.push(new),
                 Err(errno) => refused = errno,
             }
@@ -356,22 +356,22 @@ impl Keeping {
         if held.len() >= self.copies { Ok(()) } else { Err(refused) }
     }
 
-    async fn put<W: Transport>(
+    async fn put<T: Transport>(
         &self,
-        ways: &mut W,
+        transport: &mut T,
         at: usize,
         stamp: PageStamp,
         from: &[u8],
     ) -> Result<Replica, Errno> {
-        let generation = ways.generation(at);
-        match ways.put(at, &offer(stamp, self.copies as u8), from).await {
+        let generation = transport.generation(at);
+        match transport.put(at, &offer(stamp, self.copies as u8), from).await {
             Ok(()) => Ok(Replica { by: at, generation }),
             Err(Refused::Room) => {
-                self.holders[at].note_full(ways.now());
+                self.holders[at].note_full(transport.now());
                 Err(Errno::ENOSPC)
             }
             Err(Refused::Silent(errno)) => {
-                self.note_silent(ways, at);
+                self.note_silent(transport, at);
                 let counted = self.bugs.has(Bug::SilentHolderCounted);
                 if counted { Ok(Replica { by: at, generation }) } else { Err(errno) }
             }
@@ -388,14 +388,14 @@ impl Keeping {
 }
 
 /// Whether a holder may be on another machine than those that have the page.
-fn is_on_another_machine<W: Transport>(ways: &W, at: usize, held: &Replicas) -> bool {
-    let machine = |at| ways.there(at).map_or(0, |there| there.machine);
+fn is_on_another_machine<T: Transport>(transport: &T, at: usize, held: &Replicas) -> bool {
+    let machine = |at| transport.there(at).map_or(0, |there| there.machine);
     machine(at) == 0 || held.iter().all(|held| machine(held.by) != machine(at))
 }
 
 /// Whether a holder is another process than those that have the page, whatever its address.
-fn is_another<W: Transport>(ways: &W, at: usize, held: &Replicas) -> bool {
-    held.iter().all(|held| held.by != at && ways.there(held.by) != ways.there(at))
+fn is_another<T: Transport>(transport: &T, at: usize, held: &Replicas) -> bool {
+    held.iter().all(|held| held.by != at && transport.there(held.by) != transport.there(at))
 }
 
 #[cfg(test)]
@@ -438,7 +438,7 @@ mod tests {
     fn pages_of_a_holder_in_another_life_are_weak_and_those_of_a_silent_one_after_a_while() {
         let keeping = keeping(3);
         let held = |by| Replica { by, generation: 1 };
-        (0..10).for_each(|page| keeping.places.set(page, &[held(0), held(1 + page as usize % 2)]));
+        (0..10).for_each(|page| keeping.entries.set(page, &[held(0), held(1 + page as usize % 2)]));
         assert_eq!(keeping.weak_count(NOW), 0);
         keeping.holders()[1].note_away(NOW);
         assert_eq!(keeping.weak_count(NOW), 0);
@@ -451,9 +451,9 @@ mod tests {
     fn pages_that_nobody_can_give_now_keep_no_others_waiting() {
         let (keeping, late) = (keeping(3), NOW + GUEST_AWAY_MAX);
         let held = |by| Replica { by, generation: 1 };
-        (0..10).for_each(|page| keeping.places.set(page, &[held(0), held(1)]));
-        (10..20).for_each(|page| keeping.places.set(page, &[held(0), held(2)]));
-        keeping.places.set(20, &[held(0), Replica { by: 2, generation: 0 }]);
+        (0..10).for_each(|page| keeping.entries.set(page, &[held(0), held(1)]));
+        (10..20).for_each(|page| keeping.entries.set(page, &[held(0), held(2)]));
+        keeping.entries.set(20, &[held(0), Replica { by: 2, generation: 0 }]);
         (0..2).for_each(|at| keeping.holders()[at].note_away(NOW));
         assert_eq!(keeping.weak(late, 100), Vec::from_iter(10..20));
         let mut visits = Visits::new(&keeping);
@@ -541,10 +541,11 @@ mod tests {
     fn copies_are_on_different_machines_where_there_are_two() {
         for machines in [[5, 5, 5, 6], [5, 5, 5, 5], [0; 4]] {
             let keeping = keeping(4);
-            let mut ways = Taking { machines, ..Taking::new(&keeping) };
+            let mut transport = Taking { machines, ..Taking::new(&keeping) };
             for page in (0..100).map(|page| page * GUEST_RUN) {
-                ways.store(page);
-                let by: Vec<usize> = keeping.places.held(page).iter().map(|held| held.by).collect();
+                transport.store(page);
+                let by: Vec<usize> =
+                    keeping.entries.held(page).iter().map(|held| held.by).collect();
                 assert!(by.len() == 2 && by[0] != by[1]);
                 assert!(machines[3] != 6 || by.contains(&3), "the other machine has one: {by:?}");
             }
@@ -554,9 +555,9 @@ mod tests {
     #[test]
     fn who_took_a_page_and_went_before_that_was_written_down_is_noticed() {
         let keeping = keeping(2);
-        let mut ways = Taking { restarts: Some(1), ..Taking::new(&keeping) };
-        ways.store(5);
+        let mut transport = Taking { restarts: Some(1), ..Taking::new(&keeping) };
+        transport.store(5);
         assert_eq!(keeping.weak(NOW, 100), [5]);
-        assert!(keeping.take_alarm() && ways.rung.get() == 1);
+        assert!(keeping.take_alarm() && transport.rung.get() == 1);
     }
 }

@@ -151,23 +151,14 @@ impl Counters {
 /// What is counted while the service runs.
 #[derive(Debug, Default)]
 pub struct Stats {
-    counters: Counters,
+    /// What was counted so far.
+    pub counters: Counters,
     /// Requests for pages, by which those to be measured are chosen.
     gets: u32,
     most_hops: u8,
 }
 
 impl Stats {
-    /// What was counted so far.
-    pub fn counters(&self) -> &Counters {
-        &self.counters
-    }
-
-    /// To count more.
-    pub fn counters_mut(&mut self) -> &mut Counters {
-        &mut self.counters
-    }
-
     /// The most times that a request for a page had been forwarded when it came here.
     pub fn most_hops(&self) -> u8 {
         self.most_hops

@@ -132,11 +132,6 @@ impl Home {
         &mut self.notices
     }
 
-    /// Notices that were lost since too many waited.
-    pub fn notices_lost(&self) -> u64 {
-        self.notices.lost()
-    }
-
     /// What the view asks this node to tell.
     pub fn telling(&self) -> &Telling {
         &self.telling

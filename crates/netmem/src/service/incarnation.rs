@@ -9,7 +9,6 @@
 use super::Service;
 use super::events::Event;
 use super::home::Route;
-use super::put::Weak;
 use crate::limits::FAILED_MAX;
 use crate::page::{PageId, SpaceId};
 use crate::protocol::{Get, GetReply};
@@ -17,9 +16,6 @@ use members::View;
 use node::Bug;
 use std::collections::BTreeSet;
 use wire::{NodeId, Time};
-
-/// What a flush says of a page that is gone.
-const GONE: Weak = Weak { have: 0, needed: 1 };
 
 /// What is left of an incarnation that is over.
 #[derive(Debug, Default)]
@@ -149,18 +145,6 @@ impl Service {
             }
             route => route,
         }
-    }
-
-    /// An error when what this node wrote of a page last went with an earlier incarnation.
-    pub(super) fn check_remains(&self, id: PageId) -> Result<(), Weak> {
-        let gone = self.0.pages.borrow().has_failed(id);
-        if gone { Err(GONE) } else { Ok(()) }
-    }
-
-    /// The same of all pages of a space.
-    pub(super) fn check_remains_in(&self, space: SpaceId) -> Result<(), Weak> {
-        let gone = self.0.pages.borrow().has_failed_in(space);
-        if gone { Err(GONE) } else { Ok(()) }
     }
 
     fn begin_again(&self, before: &View, next: &View) {

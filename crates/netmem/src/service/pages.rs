@@ -16,7 +16,6 @@ use super::faults::{Entered, FaultNo, Faults};
 use super::get::{GetError, Got};
 use super::incarnation::Remains;
 use super::leave::{Leaves, Leaving};
-use super::share::HandedOn;
 use super::store::Store;
 use super::writing::Writing;
 use crate::directory::Role as HolderRole;
@@ -25,6 +24,7 @@ use crate::page::{PageId, SpaceId, Version, Wanted};
 use crate::protocol::{Get, Record};
 use members::View;
 use std::cell::{Ref, RefMut};
+use std::collections::BTreeSet;
 use wire::{NodeId, Time};
 
 /// A page that is here.
@@ -59,8 +59,8 @@ pub struct Pages {
     writing: Writing,
     /// What an incarnation that is over left behind.
     remains: Remains,
-    /// Mirrors that are being handed on.
-    handed_on: HandedOn,
+    /// Mirrors that are being handed on: no new version may take their places meanwhile.
+    handed_on: BTreeSet<PageId>,
     /// Spaces that were freed while pages of them were in the middle of something.
     unfinished: Vec<SpaceId>,
 }
@@ -74,7 +74,7 @@ impl Pages {
             fetches: Faults::new(),
             writing: Writing::default(),
             remains: Remains::default(),
-            handed_on: HandedOn::default(),
+            handed_on: BTreeSet::new(),
             unfinished: Vec::new(),
         }
     }

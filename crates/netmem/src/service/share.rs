@@ -23,7 +23,6 @@ use crate::page::{PageId, Version};
 use crate::protocol::{AVOID_MAX, Batch, Message, MirrorAgain, No, PutReply, Record, op};
 use endpoint::limits::{PAGE_BYTES, STRETCH_BYTES};
 use node::{Request, all};
-use std::collections::BTreeSet;
 use wire::NodeId;
 
 /// What a node lends, in bytes.
@@ -38,9 +37,6 @@ pub struct Share {
     /// What of the node's payload memory the system has back.
     pub returned: usize,
 }
-
-/// Mirrors that are being handed on: no new version may take their places meanwhile.
-pub type HandedOn = BTreeSet<PageId>;
 
 impl Service {
     /// Pages may take `bytes` bytes from now on, at most [`Config::bytes`](super::Config::bytes); a page that is longer
