@@ -25,7 +25,6 @@ pub mod limits;
 pub mod log;
 pub mod mark;
 mod moves;
-mod network;
 pub mod object;
 mod objects;
 pub mod order;
@@ -42,7 +41,6 @@ mod server;
 mod sources;
 mod storage;
 mod sums;
-mod through;
 mod witness;
 mod write;
 

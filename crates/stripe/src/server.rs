@@ -364,60 +364,60 @@ impl Inner {
     async fn requests(self: Rc<Self>) {
         loop {
             let request = self.cx.accept(Channel::STRIPE).await;
-            if let Some(request) = self.read_at_once(request) {
-                self.execute(request).await;
+            match ObjectRequest::decode(&request.body) {
+                Ok(ask) if request.op == op::READ => {
+                    if let Some(pending) = self.read_at_once(request, &ask) {
+                        self.read(pending, &ask).await;
+                    }
+                }
+                Ok(ask) => self.execute(request, &ask).await,
+                Err(_) => self.cx.reply(request, Answer::error(Errno::EPROTO)),
             }
             self.note_room();
         }
     }
 
-    async fn execute(self: &Rc<Self>, mut request: Request) {
-        let Ok(ask) = ObjectRequest::decode(&request.body) else {
-            return self.cx.reply(request, Answer::error(Errno::EPROTO));
-        };
-        if request.op == op::READ {
-            return self.read(request, &ask).await;
-        }
+    async fn execute(self: &Rc<Self>, mut request: Request, ask: &ObjectRequest) {
         if request.op == op::LIST {
-            return self.list(request, &ask).await;
+            return self.list(request, ask).await;
         }
         if request.op == op::SPACE {
             return self.space(request).await;
         }
         if request.op == op::REMOVE {
-            return self.remove_all(request, &ask).await;
+            return self.remove_all(request, ask).await;
         }
         if request.op == op::HISTORY {
-            return self.tell_history(request, &ask).await;
+            return self.tell_history(request, ask).await;
         }
         if request.op == op::DESCRIBE {
-            return self.describe_all(request, &ask).await;
+            return self.describe_all(request, ask).await;
         }
         if request.op == op::DESCRIPTION {
-            return self.tell_description(request, &ask).await;
+            return self.tell_description(request, ask).await;
         }
         let result = match request.op {
-            op::WRITE => self.write(&mut request, &ask).await,
-            op::REWRITE => self.rewrite(&mut request, &ask).await,
-            op::COMMIT => self.commit_request(&ask).await,
-            op::TRUNCATE => self.truncate(&ask).await,
-            op::PUNCH => self.punch(&request, &ask).await,
-            op::GROW => self.grow(&ask).await,
-            op::SEEK => self.seek(&ask).await,
-            op::INHERIT => self.inherit(&request, &ask).await,
-            op::VACATE => self.vacate(&ask).await,
-            op::ATTRIBUTES => self.attributes(&ask).await,
-            op::SET_LAYOUT => self.set_layout(&ask).await,
-            op::ACCEPT_LOSS => self.accept_loss(&ask).await,
-            op::QUARANTINE => self.quarantine(&ask).await,
-            op::PURGE => self.purge(&ask).await,
-            op::RESTORE => self.restore(&ask).await,
-            op::WITNESS => self.hear_witness(&ask).await,
+            op::WRITE => self.write(&mut request, ask).await,
+            op::REWRITE => self.rewrite(&mut request, ask).await,
+            op::COMMIT => self.commit_request(ask).await,
+            op::TRUNCATE => self.truncate(ask).await,
+            op::PUNCH => self.punch(&request, ask).await,
+            op::GROW => self.grow(ask).await,
+            op::SEEK => self.seek(ask).await,
+            op::INHERIT => self.inherit(&request, ask).await,
+            op::VACATE => self.vacate(ask).await,
+            op::ATTRIBUTES => self.attributes(ask).await,
+            op::SET_LAYOUT => self.set_layout(ask).await,
+            op::ACCEPT_LOSS => self.accept_loss(ask).await,
+            op::QUARANTINE => self.quarantine(ask).await,
+            op::PURGE => self.purge(ask).await,
+            op::RESTORE => self.restore(ask).await,
+            op::WITNESS => self.hear_witness(ask).await,
             _ => Err(Errno::EOPNOTSUPP),
         };
         match result {
             Ok(reply) => self.cx.reply(request, Answer::body(&reply.encode())),
-            Err(errno) => self.refuse(request, &ask, errno),
+            Err(errno) => self.refuse(request, ask, errno),
         }
     }
 

@@ -3,27 +3,19 @@
 //! Network memory is never waited for long, and no error of it is one of a read: the disk has all of it. Whatever comes
 //! is verified by the committed checksums, as what a disk returns.
 
+use super::plan::ReadPlan;
 use crate::cache::{InPlace, Recalled, WindowPart};
 use crate::limits::*;
 use crate::object::group_of;
-use crate::objects::{Object, Phase, Spot};
-use crate::protocol::{ObjectRequest, set_sum, trailer_bytes};
-use crate::read::{Found, available};
+use crate::objects::{Object, Phase};
+use crate::protocol::{set_sum, trailer_bytes};
 use crate::server::Inner;
 use crate::sources::{Slowest, Source};
 use endpoint::Frame;
 use node::{Bug, Either, Request, race};
-use std::ops::Range;
 use std::rc::Rc;
 use wire::checksum::block_crc;
 use wire::limits::BLOCK_BYTES;
-
-/// A READ of blocks of one chunk, which is in network memory.
-struct Elsewhere {
-    object: Rc<Object>,
-    blocks: Range<u64>,
-    read: InPlace,
-}
 
 impl Inner {
     /// Waits, for not long, while more leaves the cache than is carried away: `bytes` bytes more need room in it.
@@ -34,96 +26,77 @@ impl Inner {
         }
     }
 
-    /// Answers a READ of a few blocks from where their chunk is; gives every other request back.
+    /// Answers a READ of a few blocks from where their chunk is; leaves every other request pending.
     pub async fn read_in_place(
         self: &Rc<Self>,
-        request: Request,
-        ask: &ObjectRequest,
+        pending: &mut Option<Request>,
+        plan: &ReadPlan<'_>,
         slowest: &Slowest,
-    ) -> Option<Request> {
-        let Some(elsewhere) = self.elsewhere(ask) else { return Some(request) };
-        let read = race(self.blocks_of(&elsewhere), self.cx.sleep(NETWORK_PATIENCE)).await;
-        let data = match read {
+    ) {
+        let Some(service) = &self.config.memory else { return };
+        let Some(read) = self.in_place(plan) else { return };
+        let start = (plan.blocks().start % CHUNK_BLOCKS as u64) as usize * BLOCK_BYTES;
+        let part = service.read_part(read.wanted, start..start + plan.bytes);
+        let data = match race(part, self.cx.sleep(NETWORK_PATIENCE)).await {
             Either::Left(data) => data,
             Either::Right(()) => {
                 self.count(|c| c.network_late += 1);
                 None
             }
         };
-        let found = data.and_then(|data| self.check_in_place(&elsewhere, ask, data));
-        let Some((found, mut trailer)) = found else {
-            self.cache.borrow_mut().forget_in_place(&elsewhere.read);
+        let checked = data.and_then(|data| self.check_in_place(plan, &read, data));
+        let Some((data, mut sums)) = checked else {
+            self.cache.borrow_mut().forget_in_place(&read);
             self.count(|c| c.network_misses += 1);
-            return Some(request);
+            return;
         };
         self.count(|c| {
             (c.network_hits, c.network_in_place) = (c.network_hits + 1, c.network_in_place + 1)
         });
         slowest.note(Source::Network);
-        self.reply_data(request, &found, &mut trailer);
-        None
+        let request = pending.take().expect("a pending READ");
+        self.reply_data(request, plan, &self.cx.piece(data), &mut sums);
     }
 
     /// Where a READ's blocks are, if that is a chunk in network memory with nothing newer here.
-    fn elsewhere(&self, ask: &ObjectRequest) -> Option<Elsewhere> {
-        self.config.memory.as_ref()?;
-        let object = self.objects.borrow().get(Spot::of(ask))?.clone();
-        self.check_in_memory(&object, ask)?;
-        let (first, bytes) = (ask.offset / BLOCK_BYTES as u64, available(&object, ask));
-        let blocks = first..first + (bytes / BLOCK_BYTES) as u64;
+    fn in_place(&self, plan: &ReadPlan<'_>) -> Option<InPlace> {
+        let (key, blocks) = (plan.object.key, plan.blocks());
         let chunk = |block: u64| block / CHUNK_BLOCKS as u64;
-        let one = bytes > 0 && bytes.is_multiple_of(BLOCK_BYTES);
-        if !one || chunk(blocks.start) != chunk(blocks.end - 1) {
+        let whole = plan.bytes > 0 && plan.bytes.is_multiple_of(BLOCK_BYTES);
+        if !whole || chunk(blocks.start) != chunk(blocks.end - 1) {
             return None;
         }
         let mut cache = self.cache.borrow_mut();
-        let known = cache.has_group(object.key, group_of(first));
-        let read = if known { cache.in_place(object.key, &blocks)? } else { return None };
-        drop(cache);
-        Some(Elsewhere { object, blocks, read })
-    }
-
-    async fn blocks_of(&self, elsewhere: &Elsewhere) -> Option<Frame> {
-        let service = self.config.memory.clone()?;
-        let Elsewhere { blocks, read, .. } = elsewhere;
-        let start = (blocks.start % CHUNK_BLOCKS as u64) as usize * BLOCK_BYTES;
-        let bytes = (blocks.end - blocks.start) as usize * BLOCK_BYTES;
-        service.read_part(read.wanted, start..start + bytes).await
+        let known = cache.has_group(key, group_of(blocks.start));
+        if known { cache.in_place(key, &blocks) } else { None }
     }
 
     /// Blocks as they came, with their checksums, if they are the committed ones still.
     fn check_in_place(
         &self,
-        elsewhere: &Elsewhere,
-        ask: &ObjectRequest,
+        plan: &ReadPlan<'_>,
+        read: &InPlace,
         data: Frame,
-    ) -> Option<(Found, Vec<u8>)> {
-        let Elsewhere { object, blocks, read } = elsewhere;
-        let bytes = data.len();
-        self.check_in_memory(object, ask)?;
+    ) -> Option<(Frame, Vec<u8>)> {
+        let object = &plan.object;
+        let open = object.state.borrow().phase == Phase::Open;
+        let readable = open && self.check_read(object, plan.ask).is_ok();
         let cache = self.cache.borrow();
-        if !cache.is_in_place(read) || available(object, ask) != bytes {
+        let same = plan.has_same_bytes() && data.len() == plan.bytes && cache.is_in_place(read);
+        if !readable || !same {
             return None;
         }
         let trusting = self.cx.has_bug(Bug::AwayPageTaken);
-        let mut trailer = vec![0; trailer_bytes(bytes / BLOCK_BYTES)];
-        for (at, block) in data.chunks_exact(BLOCK_BYTES).enumerate() {
+        let mut sums = vec![0; trailer_bytes(plan.block_count())];
+        for (at, (block, number)) in data.chunks_exact(BLOCK_BYTES).zip(plan.blocks()).enumerate() {
             let sum = block_crc(block);
-            let committed = cache.committed_sum(object.key, blocks.start + at as u64);
-            if committed != Some(sum) && !trusting {
+            if cache.committed_sum(object.key, number) != Some(sum) && !trusting {
                 self.count(|c| c.network_wrong += 1);
                 return None;
             }
-            set_sum(&mut trailer, at, sum);
+            set_sum(&mut sums, at, sum);
         }
-        let data = self.cx.piece(data);
-        Some((self.found(object.clone(), ask, bytes, data), trailer))
-    }
-
-    /// Whether an object that is in memory may be read as is asked.
-    fn check_in_memory(&self, object: &Object, ask: &ObjectRequest) -> Option<()> {
-        let open = object.state.borrow().phase == Phase::Open;
-        (open && self.check_read(object, ask).is_ok()).then_some(())
+        Some((data, sums))
     }
 
     /// Brings what network memory has of a part into the cache, if it comes soon. Says whether it was asked.

@@ -11,27 +11,24 @@
 //!
 //! Invariant: a part is sent only when it is in the cache with the checksums that the trailer announced.
 
-use crate::cache::{WindowPart, window_parts};
+use super::plan::ReadPlan;
+use crate::cache::WindowPart;
 use crate::limits::*;
 use crate::object::group_of;
-use crate::objects::Object;
-use crate::protocol::{ObjectRequest, set_sum, trailer_bytes};
-use crate::read::available;
+use crate::protocol::{set_sum, trailer_bytes};
 use crate::server::Inner;
 use crate::sources::Slowest;
 use endpoint::Frame;
 use node::{Answer, FillingReply, Request};
 use std::cell::RefCell;
-use std::ops::Range;
 use std::rc::Rc;
 use wire::Time;
 use wire::limits::{BLOCK_BYTES, TRAILER_BYTES_MAX};
 
 /// What is to be read, and the checksums that it has.
-struct Plan {
-    object: Rc<Object>,
+struct Announced<'a> {
+    plan: &'a ReadPlan<'a>,
     parts: Vec<WindowPart>,
-    bytes: usize,
     trailer: [u8; TRAILER_BYTES_MAX],
 }
 
@@ -48,95 +45,71 @@ struct Progress {
 }
 
 impl Inner {
-    /// Answers a long READ part by part; gives a request back that is to be answered in one piece.
+    /// Answers a long READ part by part; leaves a request pending that is to be answered in one piece.
     pub async fn read_through(
         self: &Rc<Self>,
-        request: Request,
-        ask: &ObjectRequest,
+        pending: &mut Option<Request>,
+        plan: &ReadPlan<'_>,
         slowest: &Slowest,
-    ) -> Option<Request> {
-        let Some(plan) = self.plan(ask).await else { return Some(request) };
+    ) {
+        let Some(announced) = self.announce_sums(plan).await else { return };
         let since = self.cx.now();
-        let progress = Progress { request: Some(request), reply: None, since, sent: 0 };
+        let progress = Progress { request: pending.take(), reply: None, since, sent: 0 };
         let progress = RefCell::new(progress);
-        let loads = plan.parts.iter().map(|part| self.load_part(&plan, part, (&progress, slowest)));
-        node::race(node::all(loads), self.watch(&plan, &progress)).await;
+        let parts = announced.parts.iter();
+        let loads = parts.map(|part| self.load_part(&announced, part, (&progress, slowest)));
+        node::race(node::all(loads), self.watch(&announced, &progress)).await;
         let mut progress = progress.into_inner();
-        self.spoil(&plan, &mut progress); // unless all of it is sent
-        let left = progress.request;
-        if left.is_none() {
-            let first = plan.first();
-            self.count(|c| {
-                c.cut_through += 1;
-                c.read_bytes += plan.bytes as u64;
-            });
-            self.note_reader(&plan.object, first, first + plan.blocks() as u64);
+        self.spoil(plan, &mut progress); // unless all of it is sent
+        *pending = progress.request;
+        if pending.is_none() {
+            self.count(|c| c.cut_through += 1);
+            self.note_answered(plan);
         }
-        left
     }
 
-    async fn plan(self: &Rc<Self>, ask: &ObjectRequest) -> Option<Plan> {
-        if (ask.bytes as usize) < THROUGH_BYTES_MIN {
-            return None; // most are
-        }
-        let object = self.object(ask).await.ok()?;
-        self.check_read(&object, ask).ok()?;
-        let first = ask.offset / BLOCK_BYTES as u64;
-        let bytes = available(&object, ask);
-        if bytes < THROUGH_BYTES_MIN {
-            return None;
-        }
-        let blocks = first..first + bytes.div_ceil(BLOCK_BYTES) as u64;
-        let parts: Vec<_> = window_parts(blocks.clone()).collect();
-        if parts.len() == 1 {
-            return None; // one disk read brings all
-        }
+    /// `None` when the checksums are not known, or the object changed until they were.
+    async fn announce_sums<'a>(&self, plan: &'a ReadPlan<'a>) -> Option<Announced<'a>> {
+        let (object, blocks) = (&plan.object, plan.blocks());
         for group in group_of(blocks.start)..=group_of(blocks.end - 1) {
-            self.need_group(&object, group).await.ok()?;
+            self.need_group(object, group).await.ok()?;
         }
         // From here to the first disk read nothing waits, so nothing changes.
-        let length = object.state.borrow().head.length;
-        let end = ask.offset + bytes as u64;
+        let (length, end) = (object.state.borrow().head.length, plan.end());
         let whole = end == length || end.is_multiple_of(BLOCK_BYTES as u64);
         let spoilt = self.cx.now() < object.state.borrow().whole_until;
         if end > length || !whole || spoilt {
             return None;
         }
-        let trailer = self.announced(&object, &blocks)?;
-        Some(Plan { object, parts, bytes, trailer })
-    }
-
-    /// The checksums of blocks in memory or on disk; `None` when the disk's are not known.
-    fn announced(&self, object: &Object, blocks: &Range<u64>) -> Option<[u8; TRAILER_BYTES_MAX]> {
         let mut trailer = [0; TRAILER_BYTES_MAX];
         let cache = self.cache.borrow();
-        for (at, block) in blocks.clone().enumerate() {
+        for (at, block) in blocks.enumerate() {
             let sum = cache.sum(object.key, block);
             set_sum(&mut trailer, at, sum.or_else(|| cache.committed_sum(object.key, block))?);
         }
-        Some(trailer)
+        Some(Announced { plan, parts: plan.parts().collect(), trailer })
     }
 
     async fn load_part(
         self: &Rc<Self>,
-        plan: &Plan,
+        announced: &Announced<'_>,
         part: &WindowPart,
         (progress, slowest): (&RefCell<Progress>, &Slowest),
     ) {
         // After an error the part is not there; who asks again is told why.
-        let filled = self.fill_window(&plan.object, part, false).await;
+        let filled = self.fill_window(&announced.plan.object, part, false).await;
         filled.into_iter().for_each(|source| slowest.note(source));
-        self.advance(plan, &mut progress.borrow_mut());
+        self.advance(announced, &mut progress.borrow_mut());
     }
 
     /// Sends the parts that are there, in order.
-    fn advance(&self, plan: &Plan, progress: &mut Progress) {
+    fn advance(&self, announced: &Announced<'_>, progress: &mut Progress) {
         let mut data = self.cx.pieces::<Frame>();
-        let left = plan.parts[progress.sent..].iter();
-        let count = left.take_while(|part| self.take_loaded(plan, part, &mut data)).count();
+        let left = announced.parts[progress.sent..].iter();
+        let count = left.take_while(|part| self.take_loaded(announced, part, &mut data)).count();
         match (&progress.reply, progress.request.take()) {
             (Some(reply), _) => reply.fill(&data),
-            (None, Some(request)) => match self.begin(plan, request, &data, progress.since) {
+            (None, Some(request)) => match self.begin(announced, request, &data, progress.since) {
                 Ok(reply) => (progress.reply, progress.since) = (Some(reply), self.cx.now()),
                 Err(request) => {
                     progress.request = Some(request);
@@ -146,20 +119,24 @@ impl Inner {
             (None, None) => return,
         }
         progress.sent += count;
-        if progress.sent == plan.parts.len() {
+        if progress.sent == announced.parts.len() {
             progress.reply = None;
         }
     }
 
     /// Adds the bytes of a part to `data`, if it is in memory as it was announced.
-    fn take_loaded(&self, plan: &Plan, part: &WindowPart, data: &mut Vec<Frame>) -> bool {
-        let (first, bytes) = (part.first(), part.bytes_of(plan.first(), plan.bytes));
+    fn take_loaded(
+        &self,
+        Announced { plan, trailer, .. }: &Announced<'_>,
+        part: &WindowPart,
+        data: &mut Vec<Frame>,
+    ) -> bool {
         let mut sums = [0; WINDOW_BLOCKS * size_of::<u32>()];
         let sums = &mut sums[..part.blocks.len() * size_of::<u32>()];
-        let skipped = (first - plan.first()) as usize;
-        let announced = &plan.trailer[skipped * size_of::<u32>()..][..sums.len()];
-        let before = data.len();
-        let hit = self.cache.borrow_mut().hit(plan.object.key, first, bytes, data, sums);
+        let skipped = (part.first() - plan.blocks().start) as usize;
+        let announced = &trailer[skipped * size_of::<u32>()..][..sums.len()];
+        let (before, bytes) = (data.len(), plan.bytes_in(part));
+        let hit = self.cache.borrow_mut().hit(plan.object.key, part.first(), bytes, data, sums);
         if announced != sums {
             data.truncate(before);
         }
@@ -169,7 +146,7 @@ impl Inner {
     /// Begins the answer with what is there of it, which has been waited for since `since`.
     fn begin(
         &self,
-        plan: &Plan,
+        Announced { plan, trailer, .. }: &Announced<'_>,
         request: Request,
         data: &[Frame],
         since: Time,
@@ -179,35 +156,25 @@ impl Inner {
             return Err(request);
         }
         let reply = self.describe(&plan.object);
-        let trailer = &plan.trailer[..trailer_bytes(plan.blocks())];
+        let trailer = &trailer[..trailer_bytes(plan.block_count())];
         let answer = Answer { status: 0, body: &reply.encode(), data, trailer };
         self.cx.reply_filling(request, answer, plan.bytes - there)
     }
 
     /// Spoils an answer that stands still. Never returns.
-    async fn watch(&self, plan: &Plan, progress: &RefCell<Progress>) {
+    async fn watch(&self, announced: &Announced<'_>, progress: &RefCell<Progress>) {
         self.cx.sleep(THROUGH_SOON).await;
         let begun = progress.borrow().since; // or it will not begin any more
         self.cx.sleep_until(begun + THROUGH_PATIENCE).await;
-        self.spoil(plan, &mut progress.borrow_mut());
+        self.spoil(announced.plan, &mut progress.borrow_mut());
         std::future::pending().await
     }
 
     /// Gives up an answer that is on its way. The next ones wait until all is there: else they could all fare so, and
     /// who asks too often takes it for a damaged block.
-    fn spoil(&self, plan: &Plan, progress: &mut Progress) {
+    fn spoil(&self, plan: &ReadPlan<'_>, progress: &mut Progress) {
         if progress.reply.take().is_some() {
             plan.object.state.borrow_mut().whole_until = self.cx.now() + THROUGH_PAUSE;
         }
-    }
-}
-
-impl Plan {
-    fn first(&self) -> u64 {
-        self.parts[0].first()
-    }
-
-    fn blocks(&self) -> usize {
-        self.bytes.div_ceil(BLOCK_BYTES)
     }
 }
