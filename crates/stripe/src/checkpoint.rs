@@ -5,8 +5,7 @@
 //! as fast as a file that grows. When that fails, the old log stays, nothing is lost, commits go on into
 //! the new log until it is full too, and the checkpoint is tried again.
 
-use crate::disk::{Disk, errno};
-use crate::index::Entry;
+use crate::disk::{Disk, Entry, errno};
 use crate::limits::*;
 use crate::log::{Kind, Record};
 use crate::object::{Header, data_offset, encode_sums, file_bytes, header_offset, sums_offset};
@@ -82,7 +81,7 @@ impl Inner {
         // First of all, what was removed while these logs said so, and what they say of objects that are there, or
         // gone; then that a restart need not look for them.
         disk.sync_names().await.map_err(errno)?;
-        self.save_index(disk).await.map_err(errno)?;
+        disk.save_index().await.map_err(errno)?;
         disk.note_applied(old.last).await.map_err(errno)?;
         disk.journal.applied(old.bytes, old.records);
         self.drop_logs(disk, old.generation).await.map_err(errno)

@@ -3,8 +3,7 @@
 //! Damage is found when an object is opened or read, and at a restart. The object's name is kept as long as the server
 //! runs, or until the object is removed.
 
-use crate::disk::{Disk, DiskAge, Health, errno};
-use crate::index::Entry;
+use crate::disk::{Disk, DiskAge, Entry, Health, errno};
 use crate::limits::DAMAGED_MAX;
 use crate::object::{Header, Unreadable};
 use crate::protocol::{ObjectReply, ObjectRequest};

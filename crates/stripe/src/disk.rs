@@ -1,16 +1,19 @@
 //! One disk of the server: how its files are read and written, and what state it is in.
 
+mod index;
+mod journal;
+mod label;
+
 use crate::cache::Cache;
-use crate::index::Index;
-use crate::journal::Journal;
 use crate::limits::{
     LOG_KEPT_BYTES, LOG_KEPT_SHARE, SPARE_ROOM_BYTES, UNREADABLE_PAUSE, UNREADABLE_READS_MIN,
     UNREADABLE_SPAN,
 };
 use crate::objects::Object;
 use crate::order::Lives;
-use crate::scrub::Scrubbed;
 use endpoint::{Frame, FrameMut};
+use index::Index;
+use journal::Journal;
 use node::rings::{DiskError, DiskFile, DiskId, DiskOp, DiskReply};
 use node::{Cx, Notify, Semaphore};
 use std::cell::{Cell, RefCell};
@@ -18,6 +21,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 use wire::{Errno, ObjectId, Time};
+
+pub(crate) use index::{Entry, LABEL_BLOCKS, Mark as IndexMark};
 
 const BUSY_PAUSE: Duration = Duration::from_millis(1);
 
@@ -42,6 +47,39 @@ pub struct DiskAge {
     pub found: [u64; 2],
     /// Now, durably.
     pub now: [u64; 2],
+}
+
+/// Why a disk cannot serve.
+pub(crate) type Refusal = (Errno, String);
+
+/// How far the scrub of a disk has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scrubbed {
+    /// Rounds that went over the whole disk since the start.
+    pub rounds: u64,
+    /// When the present round began, or the last one while none is under way; `None` before the first.
+    pub began: Option<Time>,
+    /// Whether a round is under way.
+    pub running: bool,
+    /// Bytes read in it.
+    pub bytes: u64,
+    /// Bytes that it is about to read in all, as the disk says.
+    pub total: u64,
+    /// Blocks that it left out: they were newer in the log.
+    pub logged_blocks: u64,
+    /// Objects that it could not read, for another reason than damage. A round that ends with some does not count.
+    pub unread: u64,
+    /// Objects in which a round found damage since the start; one that stays damaged counts in each.
+    pub damaged: u64,
+    /// Bytes read in all rounds.
+    pub all_bytes: u64,
+}
+
+impl Scrubbed {
+    pub(crate) fn note_read(&mut self, bytes: u64) {
+        self.bytes += bytes;
+        self.all_bytes += bytes;
+    }
 }
 
 /// A disk.
@@ -165,6 +203,11 @@ impl Disk {
             Health::Refused(_, why) => Some(why.clone()),
             _ => None,
         }
+    }
+
+    /// Why it cannot serve: what of it could not be done, and the device's error.
+    pub fn refused_for(&self, what: &str, error: DiskError) -> Refusal {
+        (errno(error), format!("disk {}: {what}: {error}", self.id.0))
     }
 
     /// Whether it is not used until the server's next start.

@@ -25,10 +25,10 @@
 //! from an end that a power cut tore, whose records cannot say that more than the ones in front of them was durable.
 
 use crate::description::Description;
+use crate::format::{FORMAT_VERSION, crc_of_rest};
 use crate::limits::RECORD_META_BLOCKS_MAX;
-use crate::object::{FORMAT_VERSION, Head};
+use crate::object::Head;
 use crate::protocol::{decode_object, encode_object};
-use crate::sums::crc_of_rest;
 use std::rc::Rc;
 use wire::ObjectId;
 use wire::checksum::crc32c;
@@ -139,6 +139,12 @@ pub struct Record {
 }
 
 impl Record {
+    /// A record without blocks.
+    pub fn bare(kind: Kind, object: ObjectId, head: Head) -> Record {
+        let (runs, sums, description) = (Vec::new(), Vec::new(), None);
+        Record { kind, object, head, runs, sums, description }
+    }
+
     /// Blocks that the runs name.
     pub fn blocks(&self) -> usize {
         self.runs.iter().map(|run| run.count as usize).sum()

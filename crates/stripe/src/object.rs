@@ -15,17 +15,15 @@
 //! zeros with the right checksum, and an object of any length starts as an empty file.
 
 use crate::description::Description;
+use crate::format::{FORMAT_VERSION, crc_of_rest};
 use crate::order::History;
 use crate::protocol::{Shape, decode_object, encode_object};
-use crate::sums::crc_of_rest;
 use std::sync::LazyLock;
 use wire::checksum::{block_crc, crc32c};
 use wire::codec::{Decoder, Encoder, Short};
 use wire::limits::BLOCK_BYTES;
 use wire::{ObjectId, Wall};
 
-/// Version of the object file, the log, the index and the label.
-pub const FORMAT_VERSION: u16 = 9;
 /// First bytes of a header: "TZOB".
 const MAGIC: u32 = u32::from_le_bytes(*b"TZOB");
 const BLOCK: u64 = BLOCK_BYTES as u64;

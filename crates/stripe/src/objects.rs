@@ -1,29 +1,21 @@
 //! The objects that the server has open.
 
 use crate::cache::{Cache, Key};
-use crate::damage::Opened;
 use crate::description::Description;
-use crate::disk::{Disk, errno};
 use crate::limits::*;
 use crate::log::Run;
-use crate::object::{GROUP_BYTES, HEADER_BYTES, Head, Header, decode_sums, file_bytes};
+use crate::object::Head;
 use crate::order::{Writer, joined};
 use crate::protocol::ObjectRequest;
-use crate::server::Inner;
 use endpoint::Frame;
-use node::rings::{DiskError, DiskFile};
-use node::{Bug, Cx, Notify, Permit, Semaphore};
+use node::rings::DiskFile;
+use node::{Cx, Notify, Permit, Semaphore};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::rc::Rc;
-use wire::checksum::block_crc;
 use wire::limits::BLOCK_BYTES;
 use wire::{Errno, ObjectId, Time};
-
-/// Bytes read to open an object: header, first checksums, and a chunk of data, so that a small file is one read.
-const OPEN_BYTES: usize = HEADER_BYTES as usize + BLOCK_BYTES + CHUNK_BYTES;
-const _: () = assert!((OPEN_BYTES as u64) < GROUP_BYTES);
 
 /// How far an object is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,7 +144,7 @@ impl State {
 }
 
 impl Object {
-    fn new(cx: &Cx, id: ObjectId, disk: usize, key: Key) -> Object {
+    pub fn new(cx: &Cx, id: ObjectId, disk: usize, key: Key) -> Object {
         let state = State {
             phase: Phase::Opening,
             exists: false,
@@ -257,20 +249,20 @@ impl Objects {
         self.open.get(&spot)
     }
 
-    fn insert(&mut self, object: &Rc<Object>) {
+    pub fn insert(&mut self, object: &Rc<Object>) {
         self.open.insert(object.spot(), object.clone());
         self.order.push_back(object.clone());
     }
 
     /// Takes an object out of the table; its memory follows when nobody uses it any more.
-    fn forget(&mut self, object: &Rc<Object>) {
+    pub fn forget(&mut self, object: &Rc<Object>) {
         if self.open.get(&object.spot()).is_some_and(|open| Rc::ptr_eq(open, object)) {
             self.open.remove(&object.spot());
         }
     }
 
     /// Closes some objects that nobody uses, when there are too many.
-    fn sweep(&mut self, cache: &mut Cache) {
+    pub fn sweep(&mut self, cache: &mut Cache) {
         let mut steps = if self.order.len() > IDLE_OBJECTS_MAX { 32 } else { 2 };
         while steps > 0 && self.order.len() > 1 {
             steps -= 1;
@@ -321,194 +313,5 @@ impl Objects {
     /// Whether the object was removed not long ago.
     pub fn is_buried(&self, spot: Spot, now: Time) -> bool {
         self.tombstones.get(&spot).is_some_and(|until| *until > now)
-    }
-}
-
-impl Inner {
-    pub fn disk(&self, object: &Object) -> &Disk {
-        &self.disks[object.disk]
-    }
-
-    /// The disk with this number; ENXIO when the server has none.
-    pub fn disk_at(&self, disk: u8) -> Result<&Disk, Errno> {
-        self.disks.get(usize::from(disk)).ok_or_else(|| {
-            let count = self.disks.len();
-            self.report(format!("disk {disk} was asked for, the configuration has {count}"));
-            Errno::ENXIO
-        })
-    }
-
-    /// The object that a request is about, opened. It may not exist: its state says so.
-    pub async fn object(self: &Rc<Self>, ask: &ObjectRequest) -> Result<Rc<Object>, Errno> {
-        let Spot { id, disk } = Spot::of(ask);
-        self.disk_at(disk)?.check()?;
-        let disk = usize::from(disk);
-        let open = self.objects.borrow().get(Spot::of(ask)).cloned();
-        if let Some(object) = open {
-            return self.opened(object).await;
-        }
-        let key = self.cache.borrow_mut().open(disk);
-        let object = Rc::new(Object::new(&self.cx, id, disk, key));
-        self.objects.borrow_mut().insert(&object);
-        self.objects.borrow_mut().sweep(&mut self.cache.borrow_mut());
-        let opening = Opening { inner: self.clone(), object: object.clone() };
-        let result = self.open(&object).await;
-        let phase = result.map_or_else(Phase::Failed, |()| Phase::Open);
-        object.state.borrow_mut().phase = phase;
-        drop(opening);
-        result.map(|()| object)
-    }
-
-    /// Opens an object as the log says it is.
-    pub fn adopt(&self, disk: &Disk, id: ObjectId, logged: Logged) {
-        let place = usize::from(disk.id.0);
-        let mut cache = self.cache.borrow_mut();
-        let object = Rc::new(Object::new(&self.cx, id, place, cache.open(place)));
-        let mut state = object.state.borrow_mut();
-        (state.phase, state.exists, state.in_place) = (Phase::Open, true, logged.found);
-        (state.head, state.stable) = (logged.head, Some(logged.head));
-        (state.header_sequence, state.pending) = (logged.sequence, logged.pending);
-        state.description = logged.description;
-        for (group, sums) in logged.sums {
-            cache.set_newer_group(object.key, group, sums);
-        }
-        drop(state);
-        self.objects.borrow_mut().insert(&object);
-        disk.unapplied.borrow_mut().insert(id, object);
-    }
-
-    /// Whether neither memory, nor the log, nor the disk has anything of an object. ENXIO and the disk's own error when
-    /// it is not served.
-    pub fn is_nowhere(&self, Spot { id, disk }: Spot) -> Result<bool, Errno> {
-        let open = self.objects.borrow().get(Spot { id, disk }).is_some();
-        let disk = self.disk_at(disk)?;
-        disk.check()?;
-        let logged = disk.unapplied.borrow().contains_key(&id);
-        Ok(!open && !logged && disk.index.get(id).is_none())
-    }
-
-    /// The object in the caller's hands alone, with room in the log for what it will do.
-    pub async fn hold<'a>(&self, object: &'a Object) -> Result<Gates<'a>, Errno> {
-        self.wait_for_log(self.disk(object)).await?;
-        Ok(object.gates().await)
-    }
-
-    async fn opened(&self, object: Rc<Object>) -> Result<Rc<Object>, Errno> {
-        loop {
-            let moved = object.moved.wait();
-            let phase = object.state.borrow().phase;
-            match phase {
-                Phase::Opening => moved.await,
-                Phase::Open => break,
-                Phase::Failed(errno) => return Err(errno),
-                Phase::Removed => return Err(Errno::ESTALE),
-            }
-        }
-        Ok(object)
-    }
-
-    /// Reads header, first checksums and first blocks; the header alone when the disk cannot read one of the others.
-    async fn open(&self, object: &Object) -> Result<(), Errno> {
-        let disk = self.disk(object);
-        let into = disk.frame(OPEN_BYTES).await;
-        let (mut bytes, count) = match disk.read_some(object.file(), 0, into).await {
-            Err(DiskError::Failed(Errno::EIO)) => {
-                let into = disk.frame(HEADER_BYTES as usize).await;
-                disk.read_some(object.file(), 0, into).await
-            }
-            read => read,
-        }
-        .map_err(errno)?;
-        if self.cx.has_bug(Bug::HeaderSumIgnored) {
-            Header::sum_anew(&mut bytes);
-        }
-        let header = Header::read(object.id, &bytes);
-        let header = match self.recognise(disk, object.id, header, count.is_some()).await? {
-            Opened::Object(header) => header,
-            Opened::Nothing => {
-                // What is in a file without a header was never committed: the first write cuts it off.
-                object.state.borrow_mut().uncut = count.map(|_| 0);
-                return Ok(());
-            }
-        };
-        let there = count.unwrap_or(0) as u64;
-        let is_short = there < file_bytes(header.head.length).min(bytes.len() as u64);
-        if is_short && !self.cx.has_bug(Bug::ShortFileIgnored) {
-            return Err(self.damage(disk, object.id, &"its file is cut short"));
-        }
-        {
-            let mut state = object.state.borrow_mut();
-            (state.exists, state.in_place) = (true, true);
-            (state.head, state.stable) = (header.head, Some(header.head));
-            state.header_sequence = header.sequence;
-            state.description = header.description(&bytes).map(Rc::new);
-            state.file_blocks = state.blocks();
-        }
-        if bytes.len() == OPEN_BYTES {
-            self.keep_first_chunk(object, header.head.length, &bytes[HEADER_BYTES as usize..]);
-        }
-        Ok(())
-    }
-
-    /// Caches what came with the header, as far as it is right; what is not is found when it is asked for.
-    fn keep_first_chunk(&self, object: &Object, length: u64, bytes: &[u8]) {
-        let (sums, data) = bytes.split_at(BLOCK_BYTES);
-        let mut cache = self.cache.borrow_mut();
-        cache.set_group(object.key, 0, decode_sums(sums));
-        let blocks = length.div_ceil(BLOCK_BYTES as u64).min(CHUNK_BLOCKS as u64) as usize;
-        let data = &data[..blocks * BLOCK_BYTES];
-        let found: Vec<u32> = data.chunks_exact(BLOCK_BYTES).map(block_crc).collect();
-        let right = found
-            .iter()
-            .enumerate()
-            .all(|(block, sum)| cache.committed_sum(object.key, block as u64) == Some(*sum));
-        if !right || blocks == 0 {
-            return;
-        }
-        let Some(mut frame) = cache.alloc(data.len()) else { return };
-        frame.copy_from_slice(data);
-        // Without memory the blocks are read again when they are asked for.
-        let _ = cache.insert(object.key, 0, 0, &frame.freeze(), &found);
-    }
-
-    /// The object is gone: nothing of it is kept in memory, and it is refused for a while.
-    pub fn let_go(&self, object: &Rc<Object>) {
-        {
-            let mut state = object.state.borrow_mut();
-            state.phase = Phase::Removed;
-            state.note_changed();
-            state.pending.clear();
-            state.torn.clear();
-            self.cache.borrow_mut().clear(object.key);
-        }
-        self.bury(object);
-        object.moved.notify_all();
-        self.disk(object).room.notify_all();
-    }
-
-    /// Takes a removed object out of the table and refuses it for a while.
-    fn bury(&self, object: &Rc<Object>) {
-        let mut objects = self.objects.borrow_mut();
-        objects.forget(object);
-        objects.bury(object.spot(), self.cx.now());
-    }
-}
-
-/// An object that is being opened: whoever waits for it is told, however it ends.
-struct Opening {
-    inner: Rc<Inner>,
-    object: Rc<Object>,
-}
-
-impl Drop for Opening {
-    fn drop(&mut self) {
-        let phase = self.object.state.borrow().phase;
-        if phase != Phase::Open {
-            if phase == Phase::Opening {
-                self.object.state.borrow_mut().phase = Phase::Failed(Errno::EIO);
-            }
-            self.inner.objects.borrow_mut().forget(&self.object);
-        }
-        self.object.moved.notify_all();
     }
 }

@@ -13,10 +13,9 @@
 //! A column that moves to another disk takes its [`History`] along, and what its server remembers. So what clients
 //! still hold of it is judged where it is now.
 
+use crate::format::{FORMAT_VERSION, crc_of_rest};
 use crate::limits::{LIVES_FIXED_BYTES, LIVES_MAX};
 use crate::mark::Mark;
-use crate::object::FORMAT_VERSION;
-use crate::sums::crc_of_rest;
 use crate::witness::Witness;
 use wire::checksum::crc32c;
 use wire::codec::{Decoder, Encoder, Short};

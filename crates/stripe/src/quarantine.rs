@@ -40,7 +40,7 @@ impl Inner {
         self.let_go(&object);
         // Until then the index has what is not there; who opens it finds where it is.
         disk.index.note_removed(object.id);
-        self.save_index(disk).await.map_err(errno)?;
+        disk.save_index().await.map_err(errno)?;
         let length = object.state.borrow().head.length;
         Ok(ObjectReply { verifier: self.verifier, length, ..ObjectReply::default() })
     }
@@ -84,7 +84,7 @@ impl Inner {
         let header = Header::read(object, &bytes).map_err(|why| self.damage(disk, object, &why))?;
         let header = header.ok_or_else(|| self.damage(disk, object, &"it has no header"))?;
         disk.index.note(&header);
-        self.save_index(disk).await.map_err(errno)
+        disk.save_index().await.map_err(errno)
     }
 
     /// PURGE.

@@ -14,14 +14,14 @@ use crate::limits::*;
 use crate::objects::{Object, Phase, Spot};
 use crate::protocol::{ObjectRequest, set_sum, trailer_bytes};
 use crate::server::Inner;
-use crate::sources::Slowest;
+use crate::sources::{Slowest, Source};
 use endpoint::Frame;
 use node::{Answer, Pieces, Request};
 use plan::ReadPlan;
 use std::rc::Rc;
-use wire::Errno;
 use wire::checksum::block_crc;
 use wire::limits::{BLOCK_BYTES, TRAILER_BYTES_MAX};
+use wire::{Errno, Time};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Checksums of 16 blocks, 64 KiB.
@@ -164,5 +164,26 @@ impl Inner {
         }
         // What was not found on a disk that turned out to be missing is not known to be absent.
         if state.exists { Ok(()) } else { self.disk(object).check() }
+    }
+
+    /// When a READ that may be answered at once begins; nothing for those that are not measured. A node's time stands
+    /// still while it is answered, so this is a look at the world's clock.
+    fn begin_hit(&self) -> Option<Time> {
+        let hits = self.hits.get().wrapping_add(1);
+        self.hits.set(hits);
+        hits.is_multiple_of(HITS_SAMPLED).then(|| self.cx.instant())
+    }
+
+    /// A READ has been answered at once.
+    fn note_hit(&self, began: Option<Time>) {
+        let took = began.map(|began| self.cx.instant().since(began));
+        self.sources.borrow_mut().note(Source::Cache, took);
+    }
+
+    /// A READ has been answered that could not be at once. Also of these some end in the step in which they began: what
+    /// they ask for is in this node's part of network memory.
+    fn note_read(&self, source: Source, began: Time) {
+        let took = self.cx.instant().since(began);
+        self.sources.borrow_mut().note(source, Some(took));
     }
 }

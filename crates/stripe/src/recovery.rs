@@ -11,11 +11,10 @@
 //! A disk that is too full for that serves all the same, and keeps its logs: what they hold is in memory, as before the
 //! restart, until the checkpoint finds room for it.
 
-use crate::disk::Disk;
-use crate::index::{self, LABEL_BLOCKS};
+use crate::disk::{Disk, IndexMark, LABEL_BLOCKS, Refusal};
+use crate::format::FORMAT_VERSION;
 use crate::log::{End, Generation, Kind, Record, Start};
 use crate::mark::Mark;
-use crate::object::FORMAT_VERSION;
 use crate::order::Lives;
 use crate::replay::Replay;
 use crate::scan::Reader;
@@ -186,13 +185,6 @@ impl Logs {
     }
 }
 
-/// Why a disk cannot serve.
-pub(crate) type Refusal = (Errno, String);
-
-pub(crate) fn refusal(disk: &Disk, what: &str, error: DiskError) -> Refusal {
-    (crate::disk::errno(error), format!("disk {}: {what}: {error}", disk.id.0))
-}
-
 /// What is to be done about a disk that is refused for what it lost.
 const LOSS_ADVICE: &str = "nothing of this disk is served, so that no older bytes are read: bring its directory back as it was last; \
      where that cannot be, move the directory away, keep it, and start the server again: what was on this disk is an error then";
@@ -221,7 +213,7 @@ fn older_label(disk: &Disk, generation: u32) -> Refusal {
 }
 
 fn unreplayed(disk: &Disk, id: ObjectId, error: DiskError) -> Refusal {
-    refusal(disk, &format!("object {id} cannot be replayed"), error)
+    disk.refused_for(&format!("object {id} cannot be replayed"), error)
 }
 
 impl Inner {
@@ -250,7 +242,7 @@ impl Inner {
     /// Makes an identified disk ready to serve, one of `disks` that the server has.
     pub async fn prepare(&self, disk: usize, disks: u16) -> Result<(), Refusal> {
         let disk = &self.disks[disk];
-        self.read_index(disk).await?;
+        disk.read_index().await?;
         self.begin_life(disk, disks).await?;
         let logs = self.read_logs(disk).await?;
         disk.found.set([disk.found.get()[0], logs.sequence]);
@@ -260,7 +252,7 @@ impl Inner {
         let log = logs.next(&disk.mark(), self.cx.random());
         disk.journal.start(log, logs.sequence);
         let dropped = self.drop_replayed(disk, &logs).await;
-        dropped.map_err(|error| refusal(disk, "the replayed log cannot be removed", error))?;
+        dropped.map_err(|error| disk.refused_for("the replayed log cannot be removed", error))?;
         let oldest = logs.generations.first().filter(|_| !logs.say_something());
         disk.oldest_log.set(oldest.copied().unwrap_or(log.number));
         Ok(())
@@ -268,11 +260,11 @@ impl Inner {
 
     /// Records what was brought into place; whether the disk had room for it.
     async fn is_index_saved(&self, disk: &Disk) -> Result<bool, Refusal> {
-        match self.save_index(disk).await {
+        match disk.save_index().await {
             Err(DiskError::NoSpace) => Ok(false),
             saved => saved
                 .map(|()| true)
-                .map_err(|error| refusal(disk, "its index of objects cannot be written", error)),
+                .map_err(|error| disk.refused_for("its index of objects cannot be written", error)),
         }
     }
 
@@ -295,7 +287,7 @@ impl Inner {
         }
         // What is removed must stay so when it is made again.
         let synced = disk.sync_names().await;
-        synced.map_err(|error| refusal(disk, "removals cannot be made stable", error))?;
+        synced.map_err(|error| disk.refused_for("removals cannot be made stable", error))?;
         // The file of the next generation may be there to be written over: then cuts and removals find room in it.
         let generation = Generation { number: logs.last + 1, salt: self.cx.random() };
         disk.journal.start(generation, logs.sequence);
@@ -319,7 +311,7 @@ impl Inner {
         };
         let read = disk.read_label().await;
         let (blocks, found) =
-            read.map_err(|error| refusal(disk, "its label cannot be read", error))?;
+            read.map_err(|error| disk.refused_for("its label cannot be read", error))?;
         let (block, slots) = blocks.split_at(BLOCK_BYTES);
         let has_begun = Lives::later_of(slots).is_some_and(|lives| lives.sequence() > 0);
         // No incarnation has begun on a disk whose label's writing was broken off, by a full disk or a crash, and
@@ -351,21 +343,21 @@ impl Inner {
         label.encode(&mut blocks[..BLOCK_BYTES]);
         let (lives, marks) = blocks[BLOCK_BYTES..].split_at_mut(2 * BLOCK_BYTES);
         lives.chunks_exact_mut(BLOCK_BYTES).for_each(|slot| Lives::default().encode(slot));
-        marks.chunks_exact_mut(BLOCK_BYTES).for_each(|slot| index::Mark::FIRST.encode(slot));
+        marks.chunks_exact_mut(BLOCK_BYTES).for_each(|slot| IndexMark::FIRST.encode(slot));
         disk.index.open(label.id, marks);
         let written = disk.write(DiskFile::Label, 0, blocks.freeze(), true).await;
-        written.map_err(|error| refusal(disk, "its label cannot be written", error))?;
-        let begun = self.begin_index(disk).await;
-        begun.map_err(|error| refusal(disk, "its index cannot be written", error))?;
+        written.map_err(|error| disk.refused_for("its label cannot be written", error))?;
+        let begun = disk.begin_index().await;
+        begun.map_err(|error| disk.refused_for("its index cannot be written", error))?;
         let synced = disk.sync_names().await;
-        synced.map_err(|error| refusal(disk, "its label cannot be written", error))
+        synced.map_err(|error| disk.refused_for("its label cannot be written", error))
     }
 
     /// Notes this incarnation of the server behind the label, before anything is written in it. On a disk that is
     /// read-only it cannot be noted, and nothing is committed either.
     async fn begin_life(&self, disk: &Disk, disks: u16) -> Result<(), Refusal> {
         let lives = disk.find_lives().await;
-        let lives = lives.map_err(|error| refusal(disk, "its label cannot be read", error))?;
+        let lives = lives.map_err(|error| disk.refused_for("its label cannot be read", error))?;
         if lives.is_none() {
             let text = "both places of its label that say how far its log is are damaged: bring the file `label` back as it was last";
             self.check_empty(disk, text).await?;
@@ -386,7 +378,7 @@ impl Inner {
                 begin(&mut disk.lives.borrow_mut());
                 Ok(())
             }
-            Err(error) => Err(refusal(disk, "this start cannot be noted on it", error)),
+            Err(error) => Err(disk.refused_for("this start cannot be noted on it", error)),
         }
     }
 
@@ -395,7 +387,7 @@ impl Inner {
         let listings = [DiskListing::Logs, DiskListing::Objects { after: None, count: 1 }];
         for listing in listings {
             let listed = disk.ask(|| DiskOp::List(listing)).await;
-            match listed.map_err(|error| refusal(disk, "it cannot be listed", error))? {
+            match listed.map_err(|error| disk.refused_for("it cannot be listed", error))? {
                 DiskReply::Files(files) if files.is_empty() => {}
                 _ => {
                     return Err((Errno::ENODEV, format!("disk {}: {text}", disk.id.0)));
@@ -409,7 +401,8 @@ impl Inner {
 
     async fn read_logs(&self, disk: &Disk) -> Result<Logs, Refusal> {
         let listed = disk.ask(|| DiskOp::List(DiskListing::Logs)).await;
-        let listed = listed.map_err(|error| refusal(disk, "its logs cannot be listed", error))?;
+        let listed =
+            listed.map_err(|error| disk.refused_for("its logs cannot be listed", error))?;
         let mark = disk.mark();
         let mut logs = Logs { sequence: mark.applied, ..Logs::default() };
         if let DiskReply::Files(files) = listed {
@@ -432,7 +425,7 @@ impl Inner {
     }
 
     async fn read_log(&self, disk: &Disk, generation: u32, logs: &mut Logs) -> Result<(), Refusal> {
-        let unread = |error| refusal(disk, "its log cannot be read", error);
+        let unread = |error| disk.refused_for("its log cannot be read", error);
         let mark = disk.mark();
         let reader = Reader::new(disk, generation, mark.salt_of(generation)).await;
         let mut reader = reader.map_err(unread)?;

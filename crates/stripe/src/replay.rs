@@ -7,9 +7,8 @@
 //! Invariant: it may be repeated, from any point, for as long as the logs are there and whatever they say besides.
 
 use crate::description::Description;
-use crate::disk::Disk;
+use crate::disk::{Disk, Entry};
 use crate::hole::{edge_blocks, hole_ranges, whole_groups};
-use crate::index::Entry;
 use crate::log::{Kind, Record, Run};
 use crate::object::{
     GROUP_BLOCKS, HEADER_BYTES, Head, Header, Unreadable, data_offset, decode_sums, encode_sums,

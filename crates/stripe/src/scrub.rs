@@ -10,7 +10,7 @@
 //! Invariant: a round that counts has compared every object that was recorded when it began and is still there: each
 //! block of it that was in place alone.
 
-use crate::disk::Disk;
+use crate::disk::{Disk, Scrubbed};
 use crate::limits::{
     LIST_COUNT_MAX, SCRUB_AGAIN_MAX, SCRUB_PAUSE, SCRUB_WAIT, SEEK_GROUPS_MAX, UNREADABLE_SPAN,
     WINDOW_BLOCKS,
@@ -53,29 +53,6 @@ impl Pace {
         let nanos = self.period.as_nanos() * u128::from(read) / u128::from(total);
         self.began + Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
-}
-
-/// How far the scrub of a disk has come.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Scrubbed {
-    /// Rounds that went over the whole disk since the start.
-    pub rounds: u64,
-    /// When the present round began, or the last one while none is under way; `None` before the first.
-    pub began: Option<Time>,
-    /// Whether a round is under way.
-    pub running: bool,
-    /// Bytes read in it.
-    pub bytes: u64,
-    /// Bytes that it is about to read in all, as the disk says.
-    pub total: u64,
-    /// Blocks that it left out: they were newer in the log.
-    pub logged_blocks: u64,
-    /// Objects that it could not read, for another reason than damage. A round that ends with some does not count.
-    pub unread: u64,
-    /// Objects in which a round found damage since the start; one that stays damaged counts in each.
-    pub damaged: u64,
-    /// Bytes read in all rounds.
-    pub all_bytes: u64,
 }
 
 impl Server {
@@ -433,13 +410,6 @@ fn is_in_place(state: &State, block: u64) -> bool {
     let is_in = |runs: &[Run]| runs.iter().any(|run| run.blocks().contains(&block));
     let moves = state.pending.contains_key(&block) || is_in(&state.torn) || is_in(&state.unpunched);
     is_placed(state) && !moves && state.uncut.is_none_or(|kept| block < kept)
-}
-
-impl Scrubbed {
-    fn note_read(&mut self, bytes: u64) {
-        self.bytes += bytes;
-        self.all_bytes += bytes;
-    }
 }
 
 fn note(disk: &Disk, change: impl FnOnce(&mut Scrubbed)) {

@@ -2,17 +2,8 @@
 
 use crate::protocol::{pieces, sum_at};
 use endpoint::Frame;
-use wire::checksum::{Digest, block_crc};
+use wire::checksum::block_crc;
 use wire::limits::BLOCK_BYTES;
-
-/// The checksum of a block that keeps it in its bytes 4 to 8, as if zeros were there.
-pub fn crc_of_rest(block: &[u8]) -> u32 {
-    let mut digest = Digest::new();
-    digest.update(&block[..4]);
-    digest.update(&[0; 4]);
-    digest.update(&block[8..]);
-    digest.finish()
-}
 
 /// Whether the bytes fit the checksums of their pieces. The frames hold the data in order.
 pub fn is_intact(data: &[Frame], offset: u64, bytes: usize, trailer: &[u8]) -> bool {

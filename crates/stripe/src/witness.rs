@@ -5,12 +5,7 @@
 //! was told, on every disk that serves, at most a second after it was told: the label is written beside the object
 //! path, and no request waits for it.
 
-use crate::disk::{Disk, errno};
-use crate::limits::MARK_SPAN;
 use crate::protocol::{ObjectReply, ObjectRequest};
-use crate::server::{Inner, Server};
-use node::rings::DiskError;
-use std::rc::Rc;
 use wire::codec::{Decoder, Encoder, Short};
 use wire::{Errno, Wall};
 
@@ -61,13 +56,13 @@ impl Witness {
         ask.mtime = Wall { seconds: self.told as i64, nanos: 0 };
     }
 
-    fn of_request(ask: &ObjectRequest) -> Result<Witness, Errno> {
+    pub(crate) fn of_request(ask: &ObjectRequest) -> Result<Witness, Errno> {
         let lineage = u16::try_from(ask.epoch).map_err(|_| Errno::EPROTO)?;
         let (store, incarnation, told) = (ask.truncations, ask.bytes, ask.mtime.seconds as u64);
         Ok(Witness { lineage, sequence: ask.offset, store, incarnation, told })
     }
 
-    fn reply(&self) -> ObjectReply {
+    pub(crate) fn reply(&self) -> ObjectReply {
         let mtime = Wall { seconds: self.told as i64, nanos: 0 };
         ObjectReply {
             epoch: self.lineage.into(),
@@ -85,80 +80,6 @@ impl Witness {
         let incarnation = u32::try_from(reply.used).map_err(|_| Errno::EPROTO)?;
         let (store, told) = (reply.truncations, reply.mtime.seconds as u64);
         Ok(Witness { lineage, sequence: reply.length, store, incarnation, told })
-    }
-}
-
-impl Disk {
-    /// Notes how far the manager was heard to be.
-    async fn note_witness(&self, witness: Witness) -> Result<(), DiskError> {
-        self.note(|lives| lives.set_witness(witness)).await
-    }
-}
-
-impl Inner {
-    /// The latest that was told, to this incarnation or an earlier one.
-    fn witness(&self) -> Witness {
-        let serving = self.disks.iter().filter(|disk| disk.check().is_ok());
-        let noted = serving.map(|disk| disk.lives.borrow().witness());
-        noted.fold(self.witness.get(), Witness::max)
-    }
-
-    /// WITNESS: the later one of what the manager tells and what is known is known from now on.
-    pub async fn hear_witness(&self, ask: &ObjectRequest) -> Result<ObjectReply, Errno> {
-        let told = Witness::of_request(ask)?;
-        if ask.object.volume != self.config.volume {
-            return Err(Errno::EINVAL);
-        }
-        // What a disk that does not serve has noted may be another volume's, or older.
-        let states = self.disks.iter().map(|disk| disk.check());
-        if let Some(waiting) = states.reduce(Result::or) {
-            waiting?;
-        }
-        let known = self.witness();
-        if told.is_beyond(&known) {
-            self.witness.set(told);
-            self.witnessed.notify_all();
-            return Ok(told.reply());
-        }
-        Ok(known.reply())
-    }
-
-    /// Keeps in a disk's label what was told of the manager.
-    pub async fn keep_witness(self: Rc<Self>, disk: usize) {
-        let disk = &self.disks[disk];
-        while !disk.is_refused() {
-            let witnessed = self.witnessed.wait();
-            if disk.check().is_err() || !self.is_witness_due(disk) {
-                witnessed.await;
-                continue;
-            }
-            if let Err(error) = disk.note_witness(self.witness()).await {
-                self.report(format!(
-                    "disk {}: how far the manager is cannot be noted in its label: {error}",
-                    disk.id.0
-                ));
-            }
-            self.cx.sleep(MARK_SPAN).await;
-        }
-    }
-
-    fn is_witness_due(&self, disk: &Disk) -> bool {
-        self.witness().is_beyond(&disk.lives.borrow().witness())
-    }
-}
-
-impl Server {
-    /// Notes in the labels how far the logs and the manager are: for a clean stop. Nothing is brought into place.
-    pub async fn note(&self) -> Result<(), Errno> {
-        let mut result = Ok(());
-        for disk in self.0.disks.iter().filter(|disk| disk.check().is_ok()) {
-            let mut noted = disk.note_durable().await;
-            if self.0.is_witness_due(disk) {
-                noted = noted.and(disk.note_witness(self.0.witness()).await);
-            }
-            result = result.and(noted.map_err(errno));
-        }
-        result
     }
 }
 

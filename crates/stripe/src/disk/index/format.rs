@@ -14,9 +14,8 @@
 //! one, and the checksum of the batch before it, so that nothing in the middle can be another version.
 
 use super::Entry;
-use crate::object::FORMAT_VERSION;
+use crate::format::{FORMAT_VERSION, crc_of_rest};
 use crate::protocol::{decode_object, encode_object};
-use crate::sums::crc_of_rest;
 use wire::ObjectId;
 use wire::codec::{Decoder, Encoder};
 use wire::limits::BLOCK_BYTES;

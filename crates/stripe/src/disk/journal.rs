@@ -6,9 +6,9 @@
 //! A durable write that makes its file longer costs a second, of what the file system notes of that. So the log's file
 //! grows in steps, by zeros behind the record that needs the room: nearly all records are written over something.
 
-use crate::disk::Disk;
+use super::Disk;
 use crate::limits::{LOG_BATCH_BYTES_MAX, LOG_SEQUENCE_STEP, LOG_STEP_BYTES, SPARE_ROOM_BYTES};
-use crate::log::{Chain, Generation, Kind, Record};
+use crate::log::{Chain, Generation, Record};
 use endpoint::Frame;
 use node::rings::{DiskError, DiskFile, DiskOp};
 use node::{Bug, Cx, Notify, Semaphore};
@@ -264,13 +264,5 @@ impl Journal {
     pub fn applied(&self, bytes: u64, records: u64) {
         self.bytes.set(self.bytes.get() - bytes);
         self.records.set(self.records.get() - records);
-    }
-}
-
-impl Record {
-    /// A record without blocks.
-    pub fn bare(kind: Kind, object: wire::ObjectId, head: crate::object::Head) -> Record {
-        let (runs, sums, description) = (Vec::new(), Vec::new(), None);
-        Record { kind, object, head, runs, sums, description }
     }
 }

@@ -20,11 +20,9 @@ mod format;
 
 pub(crate) use format::Mark;
 
-use crate::disk::Disk;
+use super::{Disk, Refusal};
 use crate::limits::{INDEX_BATCH_BYTES, INDEX_DEAD_BYTES, INDEX_STEP_BYTES};
 use crate::object::{Head, Header};
-use crate::recovery::{Refusal, refusal};
-use crate::server::Inner;
 use format::{
     BatchHead, ENTRY_BYTES, batch_bytes, decode_batch, encode_batch, entries_in, is_batch,
 };
@@ -223,54 +221,56 @@ impl Index {
     }
 }
 
-impl Inner {
+impl Disk {
     /// Makes the index of a new disk. Its label is there, with marks that name this.
-    pub(crate) async fn begin_index(&self, disk: &Disk) -> Result<(), DiskError> {
+    pub(crate) async fn begin_index(&self) -> Result<(), DiskError> {
         let tail = Tail { generation: Mark::FIRST.generation, ..Tail::default() };
         let file = DiskFile::Index(tail.generation);
         // A start that was broken off may have left one.
-        disk.simple(|| DiskOp::Remove { file }).await?;
-        let mut tail = self.write_batch(disk, tail, &[], false).await?;
-        self.make_index_room(disk, &mut tail).await;
-        disk.simple(|| DiskOp::Sync { file }).await
+        self.simple(|| DiskOp::Remove { file }).await?;
+        let mut tail = self.write_batch(tail, &[], false).await?;
+        self.make_index_room(&mut tail).await;
+        self.simple(|| DiskOp::Sync { file }).await
     }
 
     /// Reads the index of a disk.
-    pub(crate) async fn read_index(&self, disk: &Disk) -> Result<(), Refusal> {
-        let Some(mark) = disk.index.mark.get() else {
-            return Err(damaged(disk, "its label is damaged: it does not say which index counts"));
+    pub(crate) async fn read_index(&self) -> Result<(), Refusal> {
+        let Some(mark) = self.index.mark.get() else {
+            return Err(
+                self.damaged_index("its label is damaged: it does not say which index counts")
+            );
         };
-        let tail = self.read_batches(disk, mark.generation).await?;
+        let tail = self.read_batches(mark.generation).await?;
         if tail.sequence < mark.sequence {
             let text = format!(
                 "its index of objects, index/{}, is damaged, older or missing: it ends with batch {}, the label knows {}",
                 mark.generation, tail.sequence, mark.sequence
             );
-            return Err(damaged(disk, &text));
+            return Err(self.damaged_index(&text));
         }
-        disk.index.tail.set(tail);
+        self.index.tail.set(tail);
         Ok(())
     }
 
     /// Takes every batch of the file that follows the one before; where they end.
-    async fn read_batches(&self, disk: &Disk, generation: u32) -> Result<Tail, Refusal> {
+    async fn read_batches(&self, generation: u32) -> Result<Tail, Refusal> {
         let mut tail = Tail { generation, ..Tail::default() };
         loop {
-            let into = disk.frame(INDEX_BATCH_BYTES).await;
-            let read = disk.read(DiskFile::Index(generation), tail.at, into).await;
+            let into = self.frame(INDEX_BATCH_BYTES).await;
+            let read = self.read(DiskFile::Index(generation), tail.at, into).await;
             let (bytes, _) =
-                read.map_err(|error| refusal(disk, "its index cannot be read", error))?;
+                read.map_err(|error| self.refused_for("its index cannot be read", error))?;
             let start = tail.at;
             while let Some((head, entries, length, sum)) =
                 decode_batch(&bytes[(tail.at - start) as usize..])
             {
                 let (first, next) = (tail.at == 0, tail.sequence + 1);
                 let follows = head.chain == tail.chain && (first || head.sequence == next);
-                let own = head.generation == generation && head.disk == disk.index.disk.get();
+                let own = head.generation == generation && head.disk == self.index.disk.get();
                 if !own || !follows {
                     return Ok(tail);
                 }
-                disk.index.take(entries);
+                self.index.take(entries);
                 let at = tail.at + length as u64;
                 tail = Tail { generation, at, made: at, chain: sum, sequence: head.sequence };
             }
@@ -282,125 +282,120 @@ impl Inner {
     }
 
     /// Makes durable what was noted.
-    pub(crate) async fn save_index(&self, disk: &Disk) -> Result<(), DiskError> {
-        let _one = disk.index.writing.acquire(1).await;
-        let changed = std::mem::take(&mut *disk.index.changed.borrow_mut());
+    pub(crate) async fn save_index(&self) -> Result<(), DiskError> {
+        let _one = self.index.writing.acquire(1).await;
+        let changed = std::mem::take(&mut *self.index.changed.borrow_mut());
         if changed.is_empty() {
             return Ok(());
         }
-        let saved = match disk.index.is_bloated() {
-            true => self.rewrite_index(disk).await,
-            false => self.append_changes(disk, &changed).await,
+        let saved = match self.index.is_bloated() {
+            true => self.rewrite_index().await,
+            false => self.append_changes(&changed).await,
         };
         if saved.is_err() {
-            disk.index.changed.borrow_mut().extend(changed);
+            self.index.changed.borrow_mut().extend(changed);
         }
         saved
     }
 
-    async fn append_changes(
-        &self,
-        disk: &Disk,
-        changed: &BTreeSet<ObjectId>,
-    ) -> Result<(), DiskError> {
-        let changes = changed.iter().map(|object| (*object, disk.index.get(*object)));
+    async fn append_changes(&self, changed: &BTreeSet<ObjectId>) -> Result<(), DiskError> {
+        let changes = changed.iter().map(|object| (*object, self.index.get(*object)));
         let changes: Vec<_> = changes.collect();
-        let mut tail = disk.index.tail.get();
+        let mut tail = self.index.tail.get();
         let file = DiskFile::Index(tail.generation);
         let is_one = changes.len() <= entries_in(INDEX_BATCH_BYTES);
         let fits = tail.at + batch_bytes(changes.len()) as u64 <= tail.made;
         if is_one && fits {
-            tail = self.write_batch(disk, tail, &changes, true).await?;
+            tail = self.write_batch(tail, &changes, true).await?;
         } else {
             for some in changes.chunks(entries_in(INDEX_BATCH_BYTES)) {
-                tail = self.write_batch(disk, tail, some, false).await?;
+                tail = self.write_batch(tail, some, false).await?;
             }
-            self.make_index_room(disk, &mut tail).await;
-            disk.simple(|| DiskOp::Sync { file }).await?;
+            self.make_index_room(&mut tail).await;
+            self.simple(|| DiskOp::Sync { file }).await?;
         }
-        disk.index.tail.set(tail);
-        self.write_mark(disk, tail).await
+        self.index.tail.set(tail);
+        self.write_mark(tail).await
     }
 
     /// Begins the next file, with everything in it, and removes the one before.
-    async fn rewrite_index(&self, disk: &Disk) -> Result<(), DiskError> {
-        let before = disk.index.tail.get();
+    async fn rewrite_index(&self) -> Result<(), DiskError> {
+        let before = self.index.tail.get();
         let generation = before.generation + 1;
         let file = DiskFile::Index(generation);
         // A crash may have left one that was begun.
-        disk.simple(|| DiskOp::Remove { file }).await?;
+        self.simple(|| DiskOp::Remove { file }).await?;
         let mut tail = Tail { generation, sequence: before.sequence, ..Tail::default() };
         let mut after = None;
         loop {
-            let page = disk.index.page(after, entries_in(INDEX_BATCH_BYTES));
+            let page = self.index.page(after, entries_in(INDEX_BATCH_BYTES));
             after = page.last().map(|(object, _)| *object);
             // An index of nothing is one batch of nothing.
             if after.is_some() || tail.at == 0 {
-                tail = self.write_batch(disk, tail, &page, false).await?;
+                tail = self.write_batch(tail, &page, false).await?;
             }
             if after.is_none() {
                 break;
             }
         }
-        self.make_index_room(disk, &mut tail).await;
-        disk.simple(|| DiskOp::Sync { file }).await?;
-        self.write_mark(disk, tail).await?;
-        disk.index.tail.set(tail);
+        self.make_index_room(&mut tail).await;
+        self.simple(|| DiskOp::Sync { file }).await?;
+        self.write_mark(tail).await?;
+        self.index.tail.set(tail);
         // In both slots: neither may name the file that goes.
-        self.write_mark(disk, tail).await?;
+        self.write_mark(tail).await?;
         for older in generation.saturating_sub(2)..generation {
             let file = DiskFile::Index(older);
-            disk.simple(|| DiskOp::Remove { file }).await?;
+            self.simple(|| DiskOp::Remove { file }).await?;
         }
         Ok(())
     }
 
     async fn write_batch(
         &self,
-        disk: &Disk,
         tail: Tail,
         entries: &[(ObjectId, Option<Entry>)],
         durable: bool,
     ) -> Result<Tail, DiskError> {
         let head = BatchHead {
-            disk: disk.index.disk.get(),
+            disk: self.index.disk.get(),
             generation: tail.generation,
             chain: tail.chain,
             sequence: tail.sequence + 1,
         };
-        let mut frame = disk.frame(batch_bytes(entries.len())).await;
+        let mut frame = self.frame(batch_bytes(entries.len())).await;
         let chain = encode_batch(&head, entries, &mut frame);
         let (file, at) = (DiskFile::Index(tail.generation), tail.at + frame.len() as u64);
-        disk.write(file, tail.at, frame.freeze(), durable).await?;
+        self.write(file, tail.at, frame.freeze(), durable).await?;
         Ok(Tail { at, made: tail.made.max(at), chain, sequence: head.sequence, ..tail })
     }
 
     /// Makes the file longer in steps, by zeros, so that batches find room in it also when the disk is full, and the
     /// disk has a length less to note.
-    async fn make_index_room(&self, disk: &Disk, tail: &mut Tail) {
+    async fn make_index_room(&self, tail: &mut Tail) {
         let end = tail.at;
-        let zeros = disk.zeros(INDEX_STEP_BYTES).await;
+        let zeros = self.zeros(INDEX_STEP_BYTES).await;
         let file = DiskFile::Index(tail.generation);
         // It saves time and nothing else: where it fails the write itself will tell.
-        if disk.write(file, end, zeros.freeze(), false).await.is_ok() {
+        if self.write(file, end, zeros.freeze(), false).await.is_ok() {
             tail.made = end + INDEX_STEP_BYTES as u64;
         }
     }
 
-    async fn write_mark(&self, disk: &Disk, tail: Tail) -> Result<(), DiskError> {
-        let number = disk.index.mark.get().map_or(0, |mark| mark.number) + 1;
+    async fn write_mark(&self, tail: Tail) -> Result<(), DiskError> {
+        let number = self.index.mark.get().map_or(0, |mark| mark.number) + 1;
         let mark = Mark { number, generation: tail.generation, sequence: tail.sequence };
-        let mut block = disk.frame(BLOCK_BYTES).await;
+        let mut block = self.frame(BLOCK_BYTES).await;
         mark.encode(&mut block);
         let offset = MARKS_AT + number % 2 * BLOCK;
-        disk.write(DiskFile::Label, offset, block.freeze(), true).await?;
-        disk.index.mark.set(Some(mark));
+        self.write(DiskFile::Label, offset, block.freeze(), true).await?;
+        self.index.mark.set(Some(mark));
         Ok(())
     }
-}
 
-fn damaged(disk: &Disk, text: &str) -> Refusal {
-    let advice =
-        "nothing on it was changed; bring the directory back as it was when the server stopped";
-    (Errno::EIO, format!("disk {}: {text}: {advice}", disk.id.0))
+    fn damaged_index(&self, text: &str) -> Refusal {
+        let advice =
+            "nothing on it was changed; bring the directory back as it was when the server stopped";
+        (Errno::EIO, format!("disk {}: {text}: {advice}", self.id.0))
+    }
 }
