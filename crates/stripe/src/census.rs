@@ -5,9 +5,9 @@
 use crate::disk::Disk;
 use crate::limits::{CENSUS_PARALLEL, LIST_COUNT_MAX};
 use crate::server::Server;
-use node::rings::{DiskFile, DiskListing, DiskOp, DiskReply};
+use node::rings::{DiskFile, DiskOp, DiskReply};
+use wire::Time;
 use wire::limits::BLOCK_BYTES;
-use wire::{ObjectId, Time};
 
 /// What was found on one disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,26 +42,13 @@ impl Server {
             (held.total_bytes, held.free_bytes) = (total, free);
         }
         while disk.check().is_ok() && self.0.cx.now() < until {
-            let listing = DiskListing::Objects { after, count: LIST_COUNT_MAX };
-            let Ok(DiskReply::Files(files)) = disk.ask(|| DiskOp::List(listing)).await else {
-                return held;
-            };
-            let ids = files.iter().filter_map(|file| match file {
-                DiskFile::Object(id) => Some(*id),
-                _ => None,
-            });
-            let ids: Vec<ObjectId> = ids.collect();
+            let Ok(ids) = disk.list_objects(after, LIST_COUNT_MAX).await else { return held };
             for some in ids.chunks(CENSUS_PARALLEL) {
-                let stat = |id: &ObjectId| {
-                    let file = DiskFile::Object(*id);
-                    disk.ask(move || DiskOp::stat(file))
-                };
-                for told in node::all(some.iter().map(stat)).await {
-                    // One that is gone meanwhile is not held.
-                    if let Ok(DiskReply::Stat { used, .. }) = told {
-                        held.objects += 1;
-                        held.bytes += used;
-                    }
+                let stats = some.iter().map(|id| disk.stat(DiskFile::Object(*id)));
+                // One that is gone meanwhile is not held.
+                for (_, used) in node::all(stats).await.into_iter().flatten() {
+                    held.objects += 1;
+                    held.bytes += used;
                 }
             }
             held.complete = ids.len() < LIST_COUNT_MAX;

@@ -18,7 +18,8 @@ pub use holes::Seek;
 use crate::limits::*;
 use crate::order::Stamp;
 use crate::protocol::{DeviceRoom, ObjectReply, ObjectRequest, Role, Shape, op, text_of};
-use node::{Bug, Call, CallError, Cx, Reply, Wait, Waiting};
+use endpoint::FrameMut;
+use node::{Bug, Call, CallError, Cx, Pieces, Reply, Wait, Waiting};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -389,15 +390,27 @@ impl Client {
         ObjectRequest { shape: Shape { role, ..request.shape }, ..request }
     }
 
+    /// One try of a call that sends no data; what comes lands in `into`.
+    fn call<'a>(
+        &self,
+        to: NodeId,
+        op: u16,
+        body: &'a [u8],
+        into: Pieces<FrameMut>,
+        tries: &Tries<'_>,
+    ) -> Call<'a> {
+        let (once, deadline, data) = (!op::is_pure(op), Some(tries.left()), self.cx().pieces());
+        Call { to, channel: Channel::STRIPE, op, once, deadline, body, data, trailer: &[], into }
+    }
+
     /// A call without data, tried until it is answered.
     async fn ask(
         &self,
         to: NodeId,
         op: u16,
-        once: bool,
         request: &ObjectRequest,
     ) -> Result<ObjectReply, Errno> {
-        decoded(&self.ask_with(to, op, once, request, &[]).await?)
+        decoded(&self.ask_with(to, op, request, &[]).await?)
     }
 
     /// The same with a trailer; the whole reply.
@@ -405,7 +418,6 @@ impl Client {
         &self,
         to: NodeId,
         op: u16,
-        once: bool,
         request: &ObjectRequest,
         trailer: &[u8],
     ) -> Result<Reply, Errno> {
@@ -413,17 +425,8 @@ impl Client {
         let mut tries = self.tries_of(home);
         loop {
             self.there(to, request.disk)?;
-            let call = Call {
-                to,
-                channel: Channel::STRIPE,
-                op,
-                once,
-                deadline: Some(tries.left()),
-                body: &request.encode(),
-                data: self.cx().pieces(),
-                trailer,
-                into: self.cx().pieces(),
-            };
+            let (body, into) = (request.encode(), self.cx().pieces());
+            let call = Call { trailer, ..self.call(to, op, &body, into, &tries) };
             let reply = self.cx().call(call).await;
             // Of several objects, or of none, the status says nothing of the disk.
             let of_disk = !matches!(op, op::REMOVE | op::DESCRIBE | op::WITNESS);

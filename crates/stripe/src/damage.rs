@@ -9,7 +9,7 @@ use crate::object::{Header, Unreadable};
 use crate::protocol::{ObjectReply, ObjectRequest};
 use crate::server::{Inner, Server};
 use node::Bug;
-use node::rings::{DiskError, DiskFile, DiskOp};
+use node::rings::{DiskError, DiskFile};
 use std::rc::Rc;
 use wire::{Errno, ObjectId};
 
@@ -81,8 +81,7 @@ impl Inner {
 
     /// Whether the object was set aside, and a crash came before the index said so.
     pub async fn is_quarantined(&self, disk: &Disk, object: ObjectId) -> Result<bool, DiskError> {
-        let file = DiskFile::Quarantined(object);
-        match disk.ask(|| DiskOp::stat(file)).await {
+        match disk.stat(DiskFile::Quarantined(object)).await {
             Ok(_) => Ok(true),
             Err(DiskError::NotFound) => Ok(false),
             Err(error) => Err(error),

@@ -14,7 +14,7 @@ use crate::order::Lives;
 use endpoint::{Frame, FrameMut};
 use index::Index;
 use journal::Journal;
-use node::rings::{DiskError, DiskFile, DiskId, DiskOp, DiskReply};
+use node::rings::{DiskError, DiskFile, DiskId, DiskListing, DiskOp, DiskReply};
 use node::{Cx, Notify, Semaphore};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -215,18 +215,19 @@ impl Disk {
         matches!(*self.health.borrow(), Health::Refused(..))
     }
 
-    /// Fills `into` from the file; what is behind its end is zero. A file that does not exist is all zeros: `false`.
+    /// Bytes of the file; what is behind its end is zero. A file that does not exist is all zeros: `false`.
     pub async fn read(
         &self,
         file: DiskFile,
         offset: u64,
-        into: FrameMut,
+        bytes: usize,
     ) -> Result<(FrameMut, bool), DiskError> {
+        let into = self.frame(bytes).await;
         let (into, bytes) = self.read_some(file, offset, into).await?;
         Ok((into, bytes.is_some()))
     }
 
-    /// As [`read`](Disk::read), with how many bytes the file had; `None` of a file that does not exist.
+    /// As [`read`](Disk::read), into this frame, with the bytes that the file had; `None` of one that does not exist.
     pub async fn read_some(
         &self,
         file: DiskFile,
@@ -262,10 +263,9 @@ impl Disk {
         let until = self.cx.now() + UNREADABLE_SPAN;
         let mut reads = 0;
         loop {
-            let into = self.frame(bytes).await;
             reads += 1;
             let last = reads >= UNREADABLE_READS_MIN && self.cx.now() >= until;
-            match self.read(file, offset, into).await {
+            match self.read(file, offset, bytes).await {
                 Err(DiskError::Failed(Errno::EIO)) if last => return Ok(None),
                 Err(DiskError::Failed(Errno::EIO)) => self.cx.sleep(UNREADABLE_PAUSE).await,
                 read => return read.map(Some),
@@ -344,12 +344,12 @@ impl Disk {
 
     async fn shorten_log(&self, generation: u32) -> Result<(), DiskError> {
         let file = DiskFile::Log(generation);
-        match self.ask(|| DiskOp::stat(file)).await {
-            Ok(DiskReply::Stat { bytes, .. }) if bytes > LOG_KEPT_BYTES => {
+        match self.stat(file).await {
+            Ok((bytes, _)) if bytes > LOG_KEPT_BYTES => {
                 self.simple(|| DiskOp::Truncate { file, bytes: LOG_KEPT_BYTES }).await
             }
-            Ok(_) | Err(DiskError::NotFound) => Ok(()),
-            Err(error) => Err(error),
+            Err(DiskError::NotFound) => Ok(()),
+            result => result.map(drop),
         }
     }
 
@@ -359,6 +359,35 @@ impl Disk {
             // Nothing was ever written to it.
             Err(DiskError::NotFound) => Ok(()),
             result => result,
+        }
+    }
+
+    /// Length of a file, and bytes of storage that it takes.
+    pub async fn stat(&self, file: DiskFile) -> Result<(u64, u64), DiskError> {
+        match self.ask(|| DiskOp::stat(file)).await? {
+            DiskReply::Stat { bytes, used, .. } => Ok((bytes, used)),
+            _ => Err(DiskError::Failed(Errno::EPROTO)),
+        }
+    }
+
+    /// At most `count` files of objects behind `after`, in order.
+    pub async fn list_objects(
+        &self,
+        after: Option<ObjectId>,
+        count: usize,
+    ) -> Result<Vec<ObjectId>, DiskError> {
+        let listed = self.list(DiskListing::Objects { after, count }).await?.into_iter();
+        let objects = listed.filter_map(|file| match file {
+            DiskFile::Object(object) => Some(object),
+            _ => None,
+        });
+        Ok(objects.collect())
+    }
+
+    pub async fn list(&self, listing: DiskListing) -> Result<Vec<DiskFile>, DiskError> {
+        match self.ask(|| DiskOp::List(listing)).await? {
+            DiskReply::Files(files) => Ok(files),
+            _ => Err(DiskError::Failed(Errno::EPROTO)),
         }
     }
 

@@ -75,8 +75,7 @@ impl Inner {
 
     /// Has the index know an object that comes back, before it is there.
     async fn record_quarantined(&self, disk: &Disk, object: ObjectId) -> Result<(), Errno> {
-        let into = disk.frame(HEADER_BYTES as usize).await;
-        let read = disk.read(DiskFile::Quarantined(object), 0, into).await;
+        let read = disk.read(DiskFile::Quarantined(object), 0, HEADER_BYTES as usize).await;
         let (bytes, found) = read.map_err(errno)?;
         if !found {
             return Err(Errno::ENOENT);

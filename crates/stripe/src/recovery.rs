@@ -20,7 +20,7 @@ use crate::replay::Replay;
 use crate::scan::Reader;
 use crate::server::Inner;
 use node::Bug;
-use node::rings::{DiskError, DiskFile, DiskListing, DiskOp, DiskReply};
+use node::rings::{DiskError, DiskFile, DiskListing};
 use std::collections::BTreeMap;
 use wire::checksum::crc32c;
 use wire::codec::{Decoder, Encoder};
@@ -386,12 +386,9 @@ impl Inner {
     async fn check_empty(&self, disk: &Disk, text: &str) -> Result<(), Refusal> {
         let listings = [DiskListing::Logs, DiskListing::Objects { after: None, count: 1 }];
         for listing in listings {
-            let listed = disk.ask(|| DiskOp::List(listing)).await;
-            match listed.map_err(|error| disk.refused_for("it cannot be listed", error))? {
-                DiskReply::Files(files) if files.is_empty() => {}
-                _ => {
-                    return Err((Errno::ENODEV, format!("disk {}: {text}", disk.id.0)));
-                }
+            let listed = disk.list(listing).await;
+            if !listed.map_err(|error| disk.refused_for("it cannot be listed", error))?.is_empty() {
+                return Err((Errno::ENODEV, format!("disk {}: {text}", disk.id.0)));
             }
         }
         Ok(())
@@ -400,20 +397,16 @@ impl Inner {
     // The logs.
 
     async fn read_logs(&self, disk: &Disk) -> Result<Logs, Refusal> {
-        let listed = disk.ask(|| DiskOp::List(DiskListing::Logs)).await;
+        let listed = disk.list(DiskListing::Logs).await;
         let listed =
             listed.map_err(|error| disk.refused_for("its logs cannot be listed", error))?;
         let mark = disk.mark();
-        let mut logs = Logs { sequence: mark.applied, ..Logs::default() };
-        if let DiskReply::Files(files) = listed {
-            logs.generations = files
-                .into_iter()
-                .filter_map(|file| match file {
-                    DiskFile::Log(generation) => Some(generation),
-                    _ => None,
-                })
-                .collect();
-        }
+        let generations = listed.into_iter().filter_map(|file| match file {
+            DiskFile::Log(generation) => Some(generation),
+            _ => None,
+        });
+        let generations = generations.collect();
+        let mut logs = Logs { sequence: mark.applied, generations, ..Logs::default() };
         logs.generations.sort_unstable();
         for generation in logs.generations.clone() {
             self.read_log(disk, generation, &mut logs).await?;

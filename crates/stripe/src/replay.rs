@@ -18,7 +18,7 @@ use crate::objects::Logged;
 use crate::server::Inner;
 use endpoint::{Frame, FrameMut};
 use node::Bug;
-use node::rings::{DiskError, DiskFile, DiskOp, DiskReply};
+use node::rings::{DiskError, DiskFile, DiskOp};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use wire::checksum::block_crc;
@@ -258,11 +258,7 @@ impl Inner {
             return Ok(if entry.is_before(&header) { Ok(()) } else { Err(why.to_string()) });
         }
         let blocks = header.head.length.div_ceil(BLOCK).min(replay.cut.unwrap_or(u64::MAX));
-        let file = DiskFile::Object(id);
-        let bytes = match disk.ask(|| DiskOp::stat(file)).await? {
-            DiskReply::Stat { bytes, .. } => bytes,
-            _ => return Err(DiskError::Failed(Errno::EPROTO)),
-        };
+        let (bytes, _) = disk.stat(DiskFile::Object(id)).await?;
         match bytes < file_bytes(blocks * BLOCK) {
             true => Ok(Err("its file is cut short".into())),
             false => Ok(Ok(())),
@@ -277,8 +273,7 @@ impl Inner {
         file: DiskFile,
         replay: &Replay,
     ) -> Result<Option<(FrameMut, bool, bool)>, DiskError> {
-        let into = disk.frame(HEADER_BYTES as usize).await;
-        match disk.read(file, 0, into).await {
+        match disk.read(file, 0, HEADER_BYTES as usize).await {
             Err(DiskError::Failed(Errno::EIO)) => {}
             read => return read.map(|(bytes, found)| Some((bytes, found, true))),
         }
@@ -352,11 +347,9 @@ impl Work<'_> {
     /// The file reaches as far as its header says.
     async fn make_long(&self) -> Result<(), DiskError> {
         let (file, wanted) = (self.file(), file_bytes(self.head.length));
-        match self.disk.ask(|| DiskOp::stat(file)).await? {
-            DiskReply::Stat { bytes, .. } if bytes < wanted => {
-                self.disk.simple(|| DiskOp::Truncate { file, bytes: wanted }).await
-            }
-            _ => Ok(()),
+        match self.disk.stat(file).await?.0 < wanted {
+            true => self.disk.simple(|| DiskOp::Truncate { file, bytes: wanted }).await,
+            false => Ok(()),
         }
     }
 
@@ -369,7 +362,7 @@ impl Work<'_> {
                 let into = self.disk.frame_now(BLOCK_BYTES);
                 let into = into.ok_or(DiskError::Failed(Errno::ENOMEM))?;
                 let file = DiskFile::Log(generation);
-                let (frame, _) = self.disk.read(file, offset, into).await?;
+                let (frame, _) = self.disk.read_some(file, offset, into).await?;
                 pending.insert(*block, (frame.freeze(), *sum));
             }
         }
@@ -458,8 +451,8 @@ impl Work<'_> {
     async fn write_blocks(&self) -> Result<(), DiskError> {
         for (block, (source, _)) in &self.replay.blocks {
             if let Source::Log { generation, offset } = *source {
-                let into = self.disk.frame(BLOCK_BYTES).await;
-                let (frame, _) = self.disk.read(DiskFile::Log(generation), offset, into).await?;
+                let log = DiskFile::Log(generation);
+                let (frame, _) = self.disk.read(log, offset, BLOCK_BYTES).await?;
                 self.disk.write(self.file(), data_offset(*block), frame.freeze(), false).await?;
             }
         }
@@ -475,9 +468,8 @@ impl Work<'_> {
             if let Some((Source::Log { .. }, _)) = self.replay.blocks.get(block) {
                 continue;
             }
-            let into = self.disk.frame(BLOCK_BYTES).await;
-            let (mut bytes, _) = match self.disk.read(self.file(), data_offset(*block), into).await
-            {
+            let read = self.disk.read(self.file(), data_offset(*block), BLOCK_BYTES).await;
+            let (mut bytes, _) = match read {
                 // A power cut may leave what cannot be read. Nobody reads it until it is written over.
                 Err(DiskError::Failed(Errno::EIO)) => continue,
                 read => read?,

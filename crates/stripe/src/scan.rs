@@ -10,7 +10,7 @@ use crate::limits::{LOG_BAD_BLOCKS_MAX, RECORD_META_BLOCKS_MAX, WINDOW_BYTES};
 use crate::log::{End, Generation, Record, Start};
 use endpoint::FrameMut;
 use node::Bug;
-use node::rings::{DiskError, DiskFile, DiskOp, DiskReply};
+use node::rings::{DiskError, DiskFile};
 use std::collections::BTreeSet;
 use wire::Errno;
 use wire::checksum::block_crc;
@@ -36,11 +36,7 @@ impl Reader<'_> {
         generation: u32,
         salt: Option<u64>,
     ) -> Result<Reader<'_>, DiskError> {
-        let file = DiskFile::Log(generation);
-        let bytes = match disk.ask(|| DiskOp::stat(file)).await? {
-            DiskReply::Stat { bytes, .. } => bytes,
-            _ => return Err(DiskError::Failed(Errno::EPROTO)),
-        };
+        let (bytes, _) = disk.stat(DiskFile::Log(generation)).await?;
         Ok(Reader { disk, generation, salt, bytes, bad: BTreeSet::new() })
     }
 
@@ -107,8 +103,7 @@ impl Reader<'_> {
     async fn read(&mut self, at: u64, bytes: usize) -> Result<FrameMut, DiskError> {
         let file = DiskFile::Log(self.generation);
         if !self.is_bad(at, bytes / BLOCK_BYTES) {
-            let into = self.disk.frame(bytes).await;
-            match self.disk.read(file, at, into).await {
+            match self.disk.read(file, at, bytes).await {
                 Err(DiskError::Failed(Errno::EIO)) => {}
                 read => return Ok(read?.0),
             }

@@ -25,7 +25,7 @@ use crate::protocol::ObjectRequest;
 use crate::server::{Inner, Server};
 use node::Bug;
 use node::limits::scrub_first;
-use node::rings::{DiskFile, DiskListing, DiskOp, DiskReply};
+use node::rings::{DiskOp, DiskReply};
 use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
@@ -132,16 +132,10 @@ impl Inner {
     ) -> bool {
         let mut after = None;
         loop {
-            let listing = DiskListing::Objects { after, count: LIST_COUNT_MAX };
-            let Ok(DiskReply::Files(files)) = disk.ask(|| DiskOp::List(listing)).await else {
+            let Ok(ids) = disk.list_objects(after, LIST_COUNT_MAX).await else {
                 note(disk, |scrubbed| scrubbed.unread += 1);
                 return disk.check().is_ok();
             };
-            let ids = files.iter().filter_map(|file| match file {
-                DiskFile::Object(id) => Some(*id),
-                _ => None,
-            });
-            let ids: Vec<ObjectId> = ids.collect();
             for object in ids.iter().filter(|object| disk.index.get(**object).is_none()) {
                 if !self.scrub_one(disk, pace, *object, unread).await {
                     return false;
@@ -254,15 +248,11 @@ impl Inner {
 
     /// Bytes that the object's file takes on its disk. Of what is one window it does not matter.
     async fn file_room(&self, disk: &Disk, object: &Object) -> u64 {
-        let file = object.file();
         if placed_blocks(&object.state.borrow()) <= WINDOW_BLOCKS as u64 {
             return u64::MAX;
         }
-        match disk.ask(|| DiskOp::stat(file)).await {
-            Ok(DiskReply::Stat { used, .. }) => used,
-            // The read that follows says why.
-            _ => u64::MAX,
-        }
+        // Where this fails, the read that follows says why.
+        disk.stat(object.file()).await.map_or(u64::MAX, |(_, used)| used)
     }
 
     /// The window that begins with a block, or the groups there that the file has nothing of: which block follows, and

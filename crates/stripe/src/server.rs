@@ -17,7 +17,7 @@ use crate::recent::Recent;
 use crate::sources::Sources;
 use crate::witness::Witness;
 use endpoint::Frame;
-use node::rings::{DiskFile, DiskId, DiskListing, DiskOp, DiskReply};
+use node::rings::{DiskId, DiskOp, DiskReply};
 use node::{Answer, Bug, Cx, Notify, Request, Semaphore};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -378,25 +378,13 @@ impl Inner {
     }
 
     async fn execute(self: &Rc<Self>, mut request: Request, ask: &ObjectRequest) {
-        if request.op == op::LIST {
-            return self.list(request, ask).await;
-        }
-        if request.op == op::SPACE {
-            return self.space(request).await;
-        }
-        if request.op == op::REMOVE {
-            return self.remove_all(request, ask).await;
-        }
-        if request.op == op::HISTORY {
-            return self.tell_history(request, ask).await;
-        }
-        if request.op == op::DESCRIBE {
-            return self.describe_all(request, ask).await;
-        }
-        if request.op == op::DESCRIPTION {
-            return self.tell_description(request, ask).await;
-        }
         let result = match request.op {
+            op::LIST => return self.list(request, ask).await,
+            op::SPACE => return self.space(request).await,
+            op::REMOVE => return self.remove_all(request, ask).await,
+            op::HISTORY => return self.tell_history(request, ask).await,
+            op::DESCRIBE => return self.describe_all(request, ask).await,
+            op::DESCRIPTION => return self.tell_description(request, ask).await,
             op::WRITE => self.write(&mut request, ask).await,
             op::REWRITE => self.rewrite(&mut request, ask).await,
             op::COMMIT => self.commit_request(ask).await,
@@ -513,15 +501,10 @@ impl Inner {
         let mut names = Vec::new();
         for disk in self.disks.iter().filter(|disk| disk.check().is_ok()) {
             let number = disk.id.0 as u8;
-            let listing = DiskListing::Objects { after, count };
-            match disk.ask(|| DiskOp::List(listing)).await {
-                Ok(DiskReply::Files(files)) => {
-                    names.extend(files.into_iter().filter_map(|file| match file {
-                        DiskFile::Object(object) => Some(Kept { object, disk: number }),
-                        _ => None,
-                    }))
+            match disk.list_objects(after, count).await {
+                Ok(some) => {
+                    names.extend(some.into_iter().map(|object| Kept { object, disk: number }));
                 }
-                Ok(_) => return Err(Errno::EPROTO),
                 Err(_) if disk.is_refused() => {} // by this very question
                 Err(error) => return Err(errno(error)),
             }

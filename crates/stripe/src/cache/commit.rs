@@ -77,19 +77,17 @@ impl Cache {
     /// of the object is under way.
     pub fn cut(&mut self, key: Key, kept: u64) {
         self.cut_groups(key, kept);
-        self.forget_away(key, kept / CHUNK_BLOCKS as u64..u64::MAX);
-        let (first, _) = window_of(kept);
-        let behind: Vec<u64> = self.entry(key).windows.range(first..).map(|(i, _)| *i).collect();
-        for index in behind {
-            let keep = kept.saturating_sub(block_at(index, 0));
-            self.keep_in_window(key, index, mask(0..keep.min(WINDOW_BLOCKS as u64) as usize));
-        }
+        self.drop_blocks(key, kept..u64::MAX);
     }
 
     /// Forgets every block of the range, and the checksums of its whole groups: they are zeros from now on, on the disk
     /// too. No commit of the object is under way.
     pub fn punch(&mut self, key: Key, blocks: Range<u64>) {
         self.forget_groups(key, blocks.start.div_ceil(GROUP_BLOCKS)..blocks.end / GROUP_BLOCKS);
+        self.drop_blocks(key, blocks);
+    }
+
+    fn drop_blocks(&mut self, key: Key, blocks: Range<u64>) {
         let chunk = CHUNK_BLOCKS as u64;
         self.forget_away(key, blocks.start / chunk..blocks.end.div_ceil(chunk));
         let windows = window_of(blocks.start).0..=window_of(blocks.end.max(1) - 1).0;

@@ -101,7 +101,7 @@ impl Client {
             Kept { object: *object, disk: home.disk }.encode(&mut out);
         }
         let ask = ObjectRequest { disk: home.disk, ..ObjectRequest::default() };
-        let reply = self.ask_with(home.server, op::REMOVE, true, &ask, &trailer).await;
+        let reply = self.ask_with(home.server, op::REMOVE, &ask, &trailer).await;
         let results = objects.iter().enumerate();
         results.map(|(at, (file, _))| (*file, status_at(&reply, at))).collect()
     }
@@ -119,7 +119,7 @@ impl Client {
             let (trailer, count) = encode_some(&objects[results.len()..]);
             let bytes = count as u32;
             let ask = ObjectRequest { disk: home.disk, bytes, ..ObjectRequest::default() };
-            let reply = self.ask_with(home.server, op::DESCRIBE, false, &ask, &trailer).await;
+            let reply = self.ask_with(home.server, op::DESCRIBE, &ask, &trailer).await;
             results.extend((0..count).map(|at| status_at(&reply, at)));
             let told = reply.and_then(|reply| decoded(&reply));
             verifier = told.as_ref().map_or(verifier, |told| Some(told.verifier));
@@ -141,7 +141,7 @@ impl Client {
             let ask = ObjectRequest { bytes: 1, stable: true, ..self.request(file, column) };
             let (trailer, _) = encode_some(&[(ask.object, description.clone())]);
             let server = file.layout.server(column);
-            let reply = self.ask_with(server, op::DESCRIBE, false, &ask, &trailer).await;
+            let reply = self.ask_with(server, op::DESCRIBE, &ask, &trailer).await;
             match status_at(&reply, 0) {
                 Err(Errno::ENODATA) => Ok(()),
                 told => told,
@@ -158,7 +158,7 @@ impl Client {
     ) -> Result<(ObjectReply, Told), Errno> {
         let Kept { object, disk } = kept;
         let ask = ObjectRequest { object, disk, ..ObjectRequest::default() };
-        let reply = self.ask_with(server, op::DESCRIPTION, false, &ask, &[]).await?;
+        let reply = self.ask_with(server, op::DESCRIPTION, &ask, &[]).await?;
         let told = Told::decode(reply.trailer()).map_err(|_| Errno::EPROTO)?;
         Ok((decoded(&reply)?, told))
     }
@@ -229,7 +229,7 @@ impl Client {
         let disk = left.unwrap_or_default();
         let mut ask = ObjectRequest { object, disk, ..ObjectRequest::default() };
         told.put(&mut ask);
-        let asked = self.ask(server, op::WITNESS, false, &ask);
+        let asked = self.ask(server, op::WITNESS, &ask);
         let late = |_| Errno::ETIMEDOUT;
         Witness::of_reply(&self.cx().with_deadline(span, asked).await.map_err(late)??)
     }
@@ -286,17 +286,8 @@ impl Client {
         let mut tries = self.tries(Some((to, None)));
         loop {
             let into = self.cx().frames().alloc_exact(bytes.max(1)).ok_or(Errno::ENOMEM)?;
-            let call = Call {
-                to,
-                channel: Channel::STRIPE,
-                op,
-                once: false,
-                deadline: Some(tries.left()),
-                body: &ask.encode(),
-                data: self.cx().pieces(),
-                trailer: &[],
-                into: self.cx().piece(into),
-            };
+            let (body, into) = (ask.encode(), self.cx().piece(into));
+            let call = self.call(to, op, &body, into, &tries);
             let trouble = match self.cx().call(call).await {
                 Ok(reply) if reply.status == 0 => return Ok(reply),
                 Ok(reply) => Trouble::of_status(reply.status),
@@ -308,31 +299,31 @@ impl Client {
 
     /// Bytes of an object where it is kept, whatever layout its file has. ENOENT: nothing was written there.
     pub async fn kept_bytes(&self, server: NodeId, kept: Kept) -> Result<u64, Errno> {
-        let reply = self.ask(server, op::ATTRIBUTES, false, &about(kept)).await?;
+        let reply = self.ask(server, op::ATTRIBUTES, &about(kept)).await?;
         Ok(reply.length)
     }
 
     /// Sets an object aside on a server; how many bytes it has. For managers.
     pub async fn quarantine(&self, server: NodeId, kept: Kept) -> Result<u64, Errno> {
-        let reply = self.ask(server, op::QUARANTINE, true, &about(kept)).await?;
+        let reply = self.ask(server, op::QUARANTINE, &about(kept)).await?;
         Ok(reply.length)
     }
 
     /// Makes what was set aside an object again. For managers.
     pub async fn restore(&self, server: NodeId, kept: Kept) -> Result<(), Errno> {
-        self.ask(server, op::RESTORE, true, &about(kept)).await.map(drop)
+        self.ask(server, op::RESTORE, &about(kept)).await.map(drop)
     }
 
     /// Removes for good what was set aside. For managers.
     pub async fn purge(&self, server: NodeId, kept: Kept) -> Result<(), Errno> {
-        self.ask(server, op::PURGE, true, &about(kept)).await.map(drop)
+        self.ask(server, op::PURGE, &about(kept)).await.map(drop)
     }
 
     /// Begins a column anew as an empty object, in place of one that is missing or damaged; EEXIST when it is neither.
     /// For a person who takes the loss as final.
     pub async fn accept_loss(&self, file: &FileRef, column: u16) -> Result<(), Errno> {
         let request = self.request(file, column);
-        self.ask(file.layout.server(column), op::ACCEPT_LOSS, true, &request).await.map(drop)
+        self.ask(file.layout.server(column), op::ACCEPT_LOSS, &request).await.map(drop)
     }
 
     /// Asks for a change of the objects of these columns; the first error that one of them tells.
@@ -358,10 +349,7 @@ impl Client {
         let calls = columns.map(|column| {
             let mut request = self.request(file, column);
             adapt(column, &mut request);
-            async move {
-                let once = !op::is_pure(op);
-                (column, self.ask(file.layout.server(column), op, once, &request).await)
-            }
+            async move { (column, self.ask(file.layout.server(column), op, &request).await) }
         });
         node::all(calls).await
     }

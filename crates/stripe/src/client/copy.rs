@@ -22,18 +22,18 @@ impl Client {
     ) -> Result<(), Errno> {
         let (source, target) = (from.layout.server(column), to.layout.server(column));
         let (whole, heir) = (self.request(from, column), self.request_as(Role::Copy, to, column));
-        self.ask(target, op::SET_LAYOUT, true, &heir).await?;
+        self.ask(target, op::SET_LAYOUT, &heir).await?;
         // Everything that this tells of is stable before it is read. An object that does not exist is empty.
-        let history = self.ask_with(source, op::HISTORY, true, &whole, &[]).await?;
+        let history = self.ask_with(source, op::HISTORY, &whole, &[]).await?;
         let ObjectReply { length, mtime, .. } = decoded(&history)?;
         // Shorter than an earlier copy it can only be when it was truncated since; else this changes nothing.
         let cut = ObjectRequest { offset: length, mtime, ..heir };
-        self.ask(target, op::TRUNCATE, true, &cut).await?;
+        self.ask(target, op::TRUNCATE, &cut).await?;
         let mut copying = Copying { client: self, from, to, column, length, mtime, written: None };
         copying.run(rate).await?;
         let role = if arrives { Role::Arrived } else { Role::Copy };
         let heir = self.request_as(role, to, column);
-        let stable = self.ask_with(target, op::INHERIT, true, &heir, history.trailer()).await?;
+        let stable = self.ask_with(target, op::INHERIT, &heir, history.trailer()).await?;
         let verifier = decoded(&stable)?.verifier;
         let kept = copying.written.is_none_or(|before| before == verifier);
         if kept { Ok(()) } else { Err(Errno::EAGAIN) }
@@ -47,7 +47,7 @@ impl Client {
     /// layout. For managers.
     pub async fn vacate_column(&self, file: &FileRef, column: u16) -> Result<(), Errno> {
         let request = self.request_as(Role::Left, file, column);
-        self.ask(file.layout.server(column), op::VACATE, true, &request).await.map(drop)
+        self.ask(file.layout.server(column), op::VACATE, &request).await.map(drop)
     }
 }
 
@@ -142,7 +142,7 @@ impl Copying<'_> {
             ..self.client.request_as(Role::Copy, self.to, self.column)
         };
         let target = self.to.layout.server(self.column);
-        self.client.ask(target, op::PUNCH, true, &request).await.map(drop)
+        self.client.ask(target, op::PUNCH, &request).await.map(drop)
     }
 }
 

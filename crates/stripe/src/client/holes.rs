@@ -100,7 +100,7 @@ impl Client {
         loop {
             let mut request = self.request(file, column);
             (request.offset, request.bytes) = (at, u32::from(what == Seek::Hole));
-            let reply = self.ask(file.layout.server(column), op::SEEK, false, &request).await?;
+            let reply = self.ask(file.layout.server(column), op::SEEK, &request).await?;
             match reply.length {
                 u64::MAX => return Ok(None),
                 found if reply.used != 0 => return Ok(Some(found)),

@@ -2,8 +2,6 @@
 
 use super::*;
 use crate::protocol::{op, sum_at};
-use endpoint::FrameMut;
-use node::{Bug, Pieces, Reply};
 use wire::checksum::block_crc;
 use wire::limits::BLOCK_BYTES;
 
@@ -168,17 +166,8 @@ impl Client {
         let pieces = into.len();
         loop {
             self.there(home.server, home.disk).map_err(Failure::Errno)?;
-            let call = Call {
-                to: home.server,
-                channel: Channel::STRIPE,
-                op: op::READ,
-                once: false,
-                deadline: Some(tries.left()),
-                body: &request.encode(),
-                data: self.cx().pieces(),
-                trailer: &[],
-                into,
-            };
+            let body = request.encode();
+            let call = self.call(home.server, op::READ, &body, into, &tries);
             let mut reply =
                 self.cx().call(call).await.map_err(|error| Failure::Lost(error.into()))?;
             self.note_disk(home, &reply);

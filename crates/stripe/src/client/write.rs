@@ -5,7 +5,6 @@ use crate::order::Stamp;
 use crate::protocol::{op, set_sum, trailer_bytes};
 use crate::sums::sum_pieces;
 use endpoint::Frame;
-use node::Pieces;
 use wire::Extent;
 use wire::codec::Encoder;
 
@@ -217,21 +216,13 @@ impl Client {
             self.there(home.server, home.disk)?;
             let mut data = self.cx().pieces();
             data.extend(part.data.iter().cloned());
-            let call = Call {
-                to: home.server,
-                channel: Channel::STRIPE,
-                op,
-                once: true,
-                deadline: Some(tries.left()),
-                body: &request.encode(),
-                data,
-                trailer: &trailer,
-                into: self.cx().pieces(),
-            };
+            let (body, trailer, into) = (request.encode(), &trailer[..], self.cx().pieces());
+            let call = self.call(home.server, op, &body, into, &tries);
+            let call = Call { data, trailer, ..call };
             let reply = self.cx().call(call).await;
             let trouble = match reply.inspect(|reply| self.note_disk(home, reply)) {
                 Ok(reply) if reply.status == 0 => {
-                    let reply = ObjectReply::decode(&reply.body).map_err(|_| Errno::EPROTO)?;
+                    let reply = decoded(&reply)?;
                     let verifier = reply.verifier;
                     let now = Stamp { life: verifier, order: reply.order };
                     let stamp = part.again.filter(|_| reply.order == 0).unwrap_or(now);

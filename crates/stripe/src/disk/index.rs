@@ -256,8 +256,7 @@ impl Disk {
     async fn read_batches(&self, generation: u32) -> Result<Tail, Refusal> {
         let mut tail = Tail { generation, ..Tail::default() };
         loop {
-            let into = self.frame(INDEX_BATCH_BYTES).await;
-            let read = self.read(DiskFile::Index(generation), tail.at, into).await;
+            let read = self.read(DiskFile::Index(generation), tail.at, INDEX_BATCH_BYTES).await;
             let (bytes, _) =
                 read.map_err(|error| self.refused_for("its index cannot be read", error))?;
             let start = tail.at;

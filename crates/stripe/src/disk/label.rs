@@ -113,8 +113,7 @@ impl Disk {
 
     /// All of the label, with zeros for blocks that cannot be read, and whether there is one.
     pub async fn read_label(&self) -> Result<(FrameMut, bool), DiskError> {
-        let into = self.frame(LABEL_BLOCKS * BLOCK_BYTES).await;
-        match self.read(DiskFile::Label, 0, into).await {
+        match self.read(DiskFile::Label, 0, LABEL_BLOCKS * BLOCK_BYTES).await {
             Err(DiskError::Failed(Errno::EIO)) => {}
             read => return read,
         }
