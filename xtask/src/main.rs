@@ -2,6 +2,7 @@
 //! else.
 
 mod bundle;
+mod circles;
 mod header;
 mod layers;
 mod pages;
@@ -25,7 +26,7 @@ cargo xtask COMMAND
            everything that must hold before a change lands: tidy, all tests, examples,
            model checking, fresh simulated seeds; 14 minutes on 2 cores. With words: only
            what has one of them in its name, as in `test stripe/scrub lints`
-  tidy     formatting, lints, layers, licences, limits of size: seconds
+  tidy     formatting, lints, layers, circles, licences, limits of size: seconds
   soak     the long counts: simulated hours, crash rounds, planted bugs (an hour or two)
   planted  tests that must fail, each with the planted bug that it is there to notice
   fuzz     the parsers and the ring reader, with an installed cargo-fuzz: cargo xtask fuzz [SECONDS]

@@ -1,7 +1,7 @@
 //! What must hold of the source whatever it does.
 
 use crate::run::{command, run};
-use crate::{header, layers, pages, source};
+use crate::{circles, header, layers, pages, source};
 use std::process::Command;
 
 /// Formatting, our limits and layers, then the compiler's lints.
@@ -13,10 +13,15 @@ pub fn tidy() -> Result<(), String> {
 /// What needs no compiler: seconds.
 pub fn sources() -> Result<(), String> {
     run("formatting", command("cargo fmt --all --check"))?;
-    println!("\n== layers, licences, limits, pages");
-    let problems =
-        [layers::problems()?, source::problems()?, header::problems()?, pages::problems()?];
-    let problems = problems.concat();
+    println!("\n== layers, circles, licences, limits, pages");
+    let problems = [
+        layers::problems()?,
+        circles::problems()?,
+        source::problems()?,
+        header::problems()?,
+        pages::problems()?,
+    ]
+    .concat();
     problems.iter().for_each(|problem| println!("{problem}"));
     if problems.is_empty() {
         return Ok(());
