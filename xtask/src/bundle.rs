@@ -4,12 +4,12 @@
 use crate::run::{command, root, run};
 use std::fs;
 
-/// As `trapeze`'s `preloaded` reads it.
+/// As `command`'s `preloaded` reads it.
 const MARK: &[u8; 8] = b"TPZLIB01";
 
 /// Builds `target/release/trapeze` with the library in it.
 pub fn bundle() -> Result<(), String> {
-    run("executable and library", command("cargo build --release --locked -p trapeze -p preload"))?;
+    run("executable and library", command("cargo build --release --locked -p command -p preload"))?;
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root().join("target"), Into::into);
     let folder = target.join("release");
     let read = |name: &str| fs::read(folder.join(name)).map_err(|error| format!("{name}: {error}"));

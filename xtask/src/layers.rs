@@ -37,8 +37,23 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "trapeze",
         &[
-            "wire", "endpoint", "netrpc", "nic", "node", "store", "stripe", "names", "members",
-            "netmem", "files", "kv", "sim", "live",
+            "wire", "endpoint", "netrpc", "node", "store", "stripe", "names", "members", "netmem",
+            "files", "kv", "live",
+        ],
+    ),
+    ("terminal", &["trapeze"]),
+    (
+        "bench",
+        &[
+            "wire", "endpoint", "nic", "node", "stripe", "netmem", "files", "kv", "sim", "live",
+            "trapeze", "terminal",
+        ],
+    ),
+    (
+        "command",
+        &[
+            "wire", "endpoint", "node", "store", "stripe", "names", "members", "netmem", "files",
+            "kv", "sim", "live", "trapeze", "terminal", "bench",
         ],
     ),
     ("preload", &["live"]),

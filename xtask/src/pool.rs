@@ -13,18 +13,18 @@ use std::time::{Duration, Instant};
 /// Suites that take longest, longest first: begun last they would be waited for alone.
 const LONG: [&str; 14] = [
     "sim/papers",
-    "trapeze/papers",
+    "command/papers",
     "sim/cluster",
-    "trapeze/random_damage",
-    "trapeze/growth",
-    "trapeze/watching",
-    "trapeze/disks",
-    "trapeze/forget",
-    "trapeze/crashes",
+    "command/random_damage",
+    "command/growth",
+    "command/watching",
+    "command/disks",
+    "command/forget",
+    "command/crashes",
     "sim/memory",
-    "trapeze/cluster",
+    "command/cluster",
     "sim/lending",
-    "trapeze/memory",
+    "command/memory",
     "live/pressure",
 ];
 /// Jobs that wait, for each processor.
@@ -241,14 +241,14 @@ mod tests {
     #[test]
     fn the_longest_begin_first_and_a_lane_that_computes_helps_those_that_wait() {
         let mut queues = Queues::default();
-        let waits = ["live/links: a", "trapeze/growth: b", "trapeze/growth: c", "live/links: d"];
+        let waits = ["live/links: a", "command/growth: b", "command/growth: c", "live/links: d"];
         queues.waiting = waits.map(|what| shell(what, "", Load::Waits)).into();
         queues.computing = vec![shell("wire/wire", "", Load::Computes)];
         assert!(queues.take(Load::Computes).is_none(), "it is being built");
-        assert_eq!(queues.take(Load::Waits).unwrap().what, "trapeze/growth: b");
+        assert_eq!(queues.take(Load::Waits).unwrap().what, "command/growth: b");
         queues.is_complete = true;
         let order = [Load::Computes; 4].map(|lane| queues.take(lane).unwrap().what);
-        assert_eq!(order, ["wire/wire", "trapeze/growth: c", "live/links: a", "live/links: d"]);
+        assert_eq!(order, ["wire/wire", "command/growth: c", "live/links: a", "live/links: d"]);
         assert!(queues.take(Load::Computes).is_none());
     }
 }

@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Packages whose tests run processes, sockets and timers.
-const REAL: [&str; 4] = ["capi", "live", "preload", "trapeze"];
+const REAL: [&str; 5] = ["capi", "command", "live", "preload", "trapeze"];
 /// Suites of theirs that compute all the same.
-const COMPUTING: [&str; 2] = ["trapeze/papers", "trapeze/sim"];
+const COMPUTING: [&str; 2] = ["command/papers", "command/sim"];
 /// Packages whose tests run the program `trapeze`, which Cargo may link after them.
-const RUN_TRAPEZE: [&str; 3] = ["capi", "preload", "trapeze"];
+const RUN_TRAPEZE: [&str; 3] = ["capi", "command", "preload"];
 /// Suites that run programs which Cargo may build after them.
-const AFTER_ALL: [&str; 1] = ["trapeze/examples"];
+const AFTER_ALL: [&str; 1] = ["trapeze/all"];
 
 /// Builds all tests of the workspace. The jobs of each program are added as soon as it is linked.
 pub fn build(pool: &Pool) -> Result<(), String> {
@@ -183,11 +183,11 @@ mod tests {
     fn tests_that_run_the_program_wait_until_it_is_linked() {
         let bin = LINE.replace("true", "false").replace("[\"test\"]", "[\"bin\"]");
         let bin = message(&bin.replace("\"links\"", "\"trapeze\""));
-        let tests = message(&LINE.replace("crates/live", "crates/trapeze"));
+        let tests = message(&LINE.replace("crates/live", "crates/command"));
         let added = std::cell::RefCell::new(Vec::new());
         let add = |program: &Program| added.borrow_mut().push(program.suite.clone());
         let later = add_linked([tests.clone(), message(LINE), bin].into_iter(), add);
-        assert_eq!(*added.borrow(), ["live/links", "trapeze/links"]);
+        assert_eq!(*added.borrow(), ["live/links", "command/links"]);
         assert!(later.is_empty());
         assert_eq!(add_linked([tests].into_iter(), add).len(), 1, "never linked: after the build");
     }

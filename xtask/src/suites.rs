@@ -152,7 +152,7 @@ const EXPERIMENTS: [&str; 15] = [
 const MANY_NODES: &str = "network-memory-100";
 
 /// The command that runs seeds of an experiment in the simulator; a failing one is printed as the command that replays
-/// it. The program is the one that the tests of the whole workspace have just built: `cargo run -p trapeze` selects
+/// it. The program is the one that the tests of the whole workspace have just built: `cargo run -p command` selects
 /// other features of the dependencies and would build most of them once more.
 fn seeds(profile: &str, experiment: &str, which: &str) -> Result<Command, String> {
     let mut command = programs::program(programs::built(profile, "trapeze")?);

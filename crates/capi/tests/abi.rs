@@ -1,7 +1,7 @@
 //! What a program in C gets: the files where pkg-config says, the symbols of the header and no others, and functions
 //! that do what the header says.
 
-#[path = "../../trapeze/tests/common/ports.rs"]
+#[path = "../../command/tests/common/ports.rs"]
 mod ports;
 
 use rig::{lacks, python, skip};

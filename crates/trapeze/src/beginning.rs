@@ -33,7 +33,7 @@ pub fn allow(dir: &Path) -> io::Result<()> {
 }
 
 /// The user and the group who a name space that begins here belongs to: root where the mark does not say.
-pub(crate) fn owner(dir: &Path) -> (u32, u32) {
+pub fn owner(dir: &Path) -> (u32, u32) {
     let text = fs::read_to_string(mark(dir)).unwrap_or_default();
     let owner = text.lines().find_map(|line| line.strip_prefix(OWNER)?.split_once(':'));
     let owner = owner.and_then(|(uid, gid)| Some((uid.parse().ok()?, gid.parse().ok()?)));
@@ -41,7 +41,7 @@ pub(crate) fn owner(dir: &Path) -> (u32, u32) {
 }
 
 /// Refuses a directory that has no name space and may have none.
-pub(crate) fn check(dir: &Path) -> Result<(), MachineError> {
+pub fn check(dir: &Path) -> Result<(), MachineError> {
     if live::meta::exists(dir, StoreId::Names) || mark(dir).exists() {
         return Ok(());
     }
@@ -49,7 +49,7 @@ pub(crate) fn check(dir: &Path) -> Result<(), MachineError> {
 }
 
 /// As [`check`], of the store that is there.
-pub(crate) fn check_store(dir: &Path, names: &Store) -> Result<(), MachineError> {
+pub fn check_store(dir: &Path, names: &Store) -> Result<(), MachineError> {
     match (names.sequence() > 0, mark(dir).exists()) {
         (false, false) => Err(MachineError::NoNames { dir: dir.into() }),
         (true, true) => fs::remove_file(mark(dir))

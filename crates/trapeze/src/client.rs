@@ -84,7 +84,7 @@ impl Reach {
     }
 
     /// The file with the cluster key, where there is one.
-    pub(crate) fn key_file(&self) -> Option<PathBuf> {
+    pub fn key_file(&self) -> Option<PathBuf> {
         let known =
             ["manager.toml", "machine.toml"].map(|name| Path::new(&self.cluster).join(name));
         match known.iter().find(|file| file.is_file()) {
@@ -110,7 +110,7 @@ impl Reach {
     }
 
     /// As [`client`](Reach::client), for a mount.
-    pub(crate) fn mount_client(
+    pub fn mount_client(
         &self,
         lending: Lending,
         listen: Option<&str>,

@@ -30,7 +30,7 @@
 
 use crate::lending::Lending;
 use crate::machine::own_address;
-use crate::progress;
+use crate::output;
 use crate::scrubbing::Period;
 use crate::size::Size;
 use crate::socket_access::ListenAccess;
@@ -247,7 +247,7 @@ impl Machine {
     }
 
     /// Paths of the sockets that it listens at, or finds its manager at.
-    pub(crate) fn sockets(&self) -> impl Iterator<Item = &str> {
+    pub fn sockets(&self) -> impl Iterator<Item = &str> {
         let all = self.listen.iter().chain(&self.manager.addresses);
         all.filter_map(|text| match text.split_once(':') {
             Some(("unix" | "adapter", path)) => Some(path),
@@ -311,7 +311,7 @@ impl Machine {
 
 /// Makes `text` the file's content, all of it or what was there before, on stable storage when this returns: after a
 /// power cut everything that was synced is found by what stands here.
-pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
+pub fn replace(path: &Path, text: &str) -> io::Result<()> {
     let new = path.with_extension("new");
     let mut file = File::create(&new)?;
     file.write_all(text.as_bytes())?;
@@ -321,7 +321,7 @@ pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
 }
 
 /// Has the name of a file or directory survive a power cut.
-pub(crate) fn sync_name(path: &Path) -> io::Result<()> {
+pub fn sync_name(path: &Path) -> io::Result<()> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
 }
@@ -354,7 +354,7 @@ impl ClusterKey {
         let mode = fs::metadata(path).map_or(0, |found| found.permissions().mode());
         if mode & 0o007 != 0 {
             let path = path.display();
-            progress::tell(&format!(
+            output::tell_above(&format!(
                 "trapeze: {path}: every user of this machine can read or write the cluster key: chmod 600 {path}"
             ));
         }

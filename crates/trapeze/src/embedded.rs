@@ -69,7 +69,7 @@ impl Embedded {
     }
 
     /// Starts the cluster whose directory this process holds.
-    pub(crate) fn of_cluster(cluster: LocalCluster) -> Result<Embedded> {
+    pub fn of_cluster(cluster: LocalCluster) -> Result<Embedded> {
         let mut embedded = Embedded { cluster, workers: Vec::new() };
         for machine in embedded.cluster.machines.clone() {
             let name = machine.name.clone();
@@ -108,7 +108,7 @@ impl Embedded {
 
     /// As [`mount`](Embedded::mount), with a part in network memory. Machines elsewhere reach it at the port after
     /// those of the I/O servers.
-    pub(crate) fn mount_lending(&self, path: &Path, lending: Lending) -> Result<Mounted> {
+    pub fn mount_lending(&self, path: &Path, lending: Lending) -> Result<Mounted> {
         let source = self.cluster.dir().display().to_string();
         let (reach, options) = (self.reach(), MountOptions { source, ..MountOptions::new(path) });
         let listen = self.cluster.listen_of_mount();

@@ -1,6 +1,5 @@
 //! The nodes of a cluster that lend memory, for regions of programs beside it.
 
-use crate::cli::Target;
 use crate::client::{POOL_BYTES, Reach, ReachError, VisitError};
 use crate::machine::{self, Setup};
 use crate::serve;
@@ -51,8 +50,8 @@ pub fn find_as(setup: &Setup) -> Result<Lenders, LendersError> {
 }
 
 /// Bytes that the nodes have left for a program's pages, each of which is kept by two.
-pub fn room(target: &Target) -> Result<u64, VisitError> {
-    let told = ask_once(target)?;
+pub fn room(reach: &Reach) -> Result<u64, VisitError> {
+    let told = ask_once(reach)?;
     let memory = told.iter().filter_map(|told| told.report()?.memory.as_ref());
     Ok(in_pairs(memory.map(left).collect()))
 }

@@ -13,7 +13,6 @@
 //! ```
 
 use crate::beginning;
-use crate::cli::LocalLink;
 use crate::config::{
     ClusterKey, ConfigError, Disk, Machine, ManagerAddress, Memory, Role, check_socket, replace,
 };
@@ -31,7 +30,7 @@ use std::path::{Path, PathBuf};
 /// The format of the directory that this program writes.
 const FORMAT: u32 = 3;
 /// Memory of a manager that is nothing else.
-pub(crate) const MANAGER_POOL_BYTES: u64 = 96 << 20;
+pub const MANAGER_POOL_BYTES: u64 = 96 << 20;
 /// Node id of the only manager.
 pub const MANAGER_NODE: u16 = 1;
 
@@ -108,6 +107,26 @@ pub enum LocalError {
     },
 }
 
+/// How processes of one machine are linked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum LocalLink {
+    /// Shared memory
+    #[default]
+    Shm,
+    /// Adapters over shared memory: payloads go through adapter memory on both sides
+    Adapter,
+}
+
+impl LocalLink {
+    /// What addresses over it begin with.
+    pub fn scheme(self) -> &'static str {
+        match self {
+            LocalLink::Shm => "unix:",
+            LocalLink::Adapter => "adapter:",
+        }
+    }
+}
+
 /// How a new cluster is made.
 #[derive(Clone, Debug)]
 pub struct Shape {
@@ -138,7 +157,7 @@ impl Shape {
     }
 
     /// The same to be measured: what the first use of memory costs is nobody's speed. Where memory is short, as usual.
-    pub(crate) fn prefaulted(servers: u16) -> Shape {
+    pub fn prefaulted(servers: u16) -> Shape {
         let shape = Shape::of(servers);
         let bytes = shape.memory.pool.0.saturating_mul(servers.into());
         let prefault = bytes <= available_memory() as u64 / 2;
@@ -195,7 +214,7 @@ impl LocalCluster {
     }
 
     /// What this start has made, if it is the directory's first.
-    pub(crate) fn made(&self) -> Option<Made> {
+    pub fn made(&self) -> Option<Made> {
         self.made.clone()
     }
 
@@ -227,7 +246,7 @@ impl LocalCluster {
     }
 
     /// With I/O servers that lend this, where it says anything, whatever their configurations say.
-    pub(crate) fn lending(mut self, lending: Lending) -> LocalCluster {
+    pub fn lending(mut self, lending: Lending) -> LocalCluster {
         for machine in self.machines.iter_mut().filter(|machine| machine.is(Role::Io)) {
             machine.memory = machine.memory.lend(lending.or(machine.memory.lending()));
         }
@@ -235,7 +254,7 @@ impl LocalCluster {
     }
 
     /// With machines that read everything once in this time, where it says anything, whatever their configurations say.
-    pub(crate) fn scrubbing(mut self, scrubbing: Scrubbing) -> LocalCluster {
+    pub fn scrubbing(mut self, scrubbing: Scrubbing) -> LocalCluster {
         for machine in &mut self.machines {
             machine.scrub = scrubbing.scrub.or(machine.scrub);
         }
@@ -243,7 +262,7 @@ impl LocalCluster {
     }
 
     /// Where other machines would reach a mount that this process makes, where they reach the others.
-    pub(crate) fn listen_of_mount(&self) -> Option<String> {
+    pub fn listen_of_mount(&self) -> Option<String> {
         let mut addresses = self.machines[0].listen.iter();
         let manager = addresses.find_map(|address| address.strip_prefix("tcp:"))?;
         after(manager, self.machines.len() as u16)
@@ -267,14 +286,14 @@ impl LocalCluster {
 
 /// A cluster's directory that this process made, and nobody has used yet.
 #[derive(Clone, Debug)]
-pub(crate) struct Made {
+pub struct Made {
     dir: PathBuf,
     had_dir: bool,
 }
 
 impl Made {
     /// Removes what was made.
-    pub(crate) fn remove(&self) -> std::io::Result<()> {
+    pub fn remove(&self) -> std::io::Result<()> {
         if !self.had_dir {
             return fs::remove_dir_all(&self.dir);
         }

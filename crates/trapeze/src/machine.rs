@@ -3,7 +3,7 @@
 mod addresses;
 mod gone;
 mod looker;
-pub(crate) mod older;
+pub mod older;
 mod stranger;
 
 use crate::beginning;
@@ -36,7 +36,7 @@ use store::{Store, StoreError};
 use stripe::{Network, ServerConfig};
 use wire::{NodeId, VolumeId};
 
-pub(crate) use addresses::own_address;
+pub use addresses::own_address;
 pub use looker::Looker;
 pub use stranger::join;
 
@@ -337,7 +337,7 @@ impl Running {
 }
 
 /// What to do when an address cannot be listened at.
-pub(crate) fn after_listening(error: &io::Error) -> &'static str {
+pub fn after_listening(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::AddrInUse => {
             "; another process listens there: does this one run already? stop that one first, or choose another address"

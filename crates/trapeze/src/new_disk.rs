@@ -4,7 +4,6 @@
 //! a machine. A directory without objects and without the mark is a mount point without its disk, or was emptied:
 //! served as a new disk, it would make zeros or errors of what was on it. The mark goes once the disk has its label.
 
-use crate::cli;
 use crate::config::{ConfigError, DISKS_MAX, Machine, replace, sync_name};
 use std::fs;
 use std::io;
@@ -77,7 +76,7 @@ pub fn allow(dir: &Path) -> io::Result<()> {
 }
 
 /// Refuses a directory in which no disk is and none may begin. One that is not there is a lost disk.
-pub(crate) fn check(number: usize, dir: &Path) -> Result<(), NoDisk> {
+pub fn check(number: usize, dir: &Path) -> Result<(), NoDisk> {
     match dir.is_dir() && live::disk::is_unused(dir) && !mark(dir).exists() {
         false => Ok(()),
         true => Err(NoDisk { number, dir: dir.into() }),
@@ -86,36 +85,39 @@ pub(crate) fn check(number: usize, dir: &Path) -> Result<(), NoDisk> {
 
 /// The disk in this directory has its label: it is none that may begin. A mark that cannot be removed goes at a later
 /// start.
-pub(crate) fn has_begun(dir: &Path) {
+pub fn has_begun(dir: &Path) {
     let _ = fs::remove_file(mark(dir));
 }
 
-/// `trapeze disk add`.
-pub fn add(arguments: &cli::AddDisk) -> Result<(), DiskError> {
-    let path = &arguments.config;
-    let mut machine = Machine::load(path)?;
+/// A disk that a machine has been given.
+#[derive(Debug)]
+pub struct Added {
+    /// The name of the machine.
+    pub machine: String,
+    /// The disk's number on it.
+    pub number: usize,
+    /// Its directory.
+    pub dir: PathBuf,
+}
+
+/// Gives the machine of a configuration a disk in a directory, which is made where it is missing.
+pub fn add(config: &Path, dir: &Path) -> Result<Added, DiskError> {
+    let mut machine = Machine::load(config)?;
     if machine.disks.is_empty() {
-        return Err(DiskError::NoServer(path.clone()));
+        return Err(DiskError::NoServer(config.into()));
     }
-    let system = |dir: &Path| {
-        let dir = dir.to_path_buf();
-        move |error| DiskError::System(dir, error)
-    };
-    for dir in &arguments.directories {
-        fs::create_dir_all(dir).map_err(system(dir))?;
-        let dir = dir.canonicalize().map_err(system(dir))?;
-        check_empty(&dir)?;
-        let known = machine.disks.iter().position(|disk| disk.path == dir);
-        // The mark comes first: a configuration that names an unmarked directory stops the machine's next start.
-        allow(&dir).map_err(system(&dir))?;
-        if known.is_none() {
-            machine = append(path, &machine, &dir)?;
-        }
-        let number = known.unwrap_or(machine.disks.len() - 1);
-        println!("disk {number} of {}: {}", machine.name, dir.display());
+    let system = |error| DiskError::System(dir.into(), error);
+    fs::create_dir_all(dir).map_err(system)?;
+    let dir = dir.canonicalize().map_err(system)?;
+    check_empty(&dir)?;
+    let known = machine.disks.iter().position(|disk| disk.path == dir);
+    // The mark comes first: a configuration that names an unmarked directory stops the machine's next start.
+    allow(&dir).map_err(|error| DiskError::System(dir.clone(), error))?;
+    if known.is_none() {
+        machine = append(config, &machine, &dir)?;
     }
-    println!("{} uses it from its next start: stop it and start it again", machine.name);
-    Ok(())
+    let number = known.unwrap_or(machine.disks.len() - 1);
+    Ok(Added { machine: machine.name, number, dir })
 }
 
 fn check_empty(dir: &Path) -> Result<(), DiskError> {
@@ -158,9 +160,7 @@ mod tests {
         [[disk]]\npath = \"disk0\"\n[memory]\npool = \"64M\"\ncache = \"8M\" # little\n";
 
     fn added(config: &Path, dir: &Path) -> Result<Machine, String> {
-        let arguments =
-            cli::AddDisk { config: config.into(), directories: vec![dir.to_path_buf()] };
-        add(&arguments).map_err(|error| error.to_string())?;
+        add(config, dir).map_err(|error| error.to_string())?;
         Ok(Machine::load(config).unwrap())
     }
 

@@ -1,9 +1,11 @@
-//! What the command says: `print!`, `println!` and `eprintln!` of this crate are these and not the standard library's,
-//! which panic when nobody reads any more or the disk under a log is full.
+//! What is said on standard output and standard error: `print!`, `println!` and `eprintln!` of this crate are these and
+//! not the standard library's, which panic when nothing reads any more or the disk under a log is full. The command has
+//! them by `#[macro_use] extern crate trapeze`.
 //!
 //! Invariant: saying something never fails and ends nothing; a mount may still have to be written back. What could not
 //! be said on standard output is told at the end, by [`finish`].
 
+use std::cell::RefCell;
 use std::fmt::Arguments;
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
@@ -14,15 +16,21 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Why something could not be said on standard output, the first time.
 static FAILURE: OnceLock<io::Error> = OnceLock::new();
 
+/// As the standard library's, without its panic.
+#[macro_export]
 macro_rules! print {
     ($($text:tt)*) => { $crate::output::out(format_args!($($text)*)) };
 }
 
+/// As the standard library's, without its panic.
+#[macro_export]
 macro_rules! println {
-    () => { print!("\n") };
-    ($($text:tt)*) => { print!("{}\n", format_args!($($text)*)) };
+    () => { $crate::print!("\n") };
+    ($($text:tt)*) => { $crate::print!("{}\n", format_args!($($text)*)) };
 }
 
+/// As the standard library's, without its panic.
+#[macro_export]
 macro_rules! eprintln {
     ($($text:tt)*) => { $crate::output::tell(format_args!($($text)*)) };
 }
@@ -63,6 +71,27 @@ pub fn tell(text: Arguments<'_>) {
     if let Some(Ok(mut log)) = LOG.get().map(Mutex::lock) {
         let _ = log.write_fmt(format_args!("{} {text}\n", time()));
     }
+}
+
+/// Says a line on standard error above what is drawn there.
+type Above = Box<dyn Fn(&str)>;
+
+thread_local! {
+    /// Of what this thread draws, if anything.
+    static ABOVE: RefCell<Option<Above>> = const { RefCell::new(None) };
+}
+
+/// From now on this thread draws on standard error, a bar of progress perhaps: lines above it are said like this.
+pub fn say_above_by(say: impl Fn(&str) + 'static) {
+    ABOVE.with(|above| *above.borrow_mut() = Some(Box::new(say)));
+}
+
+/// Says a line on standard error, above what this thread draws there.
+pub fn tell_above(text: &str) {
+    ABOVE.with(|above| match &*above.borrow() {
+        Some(say) => say(text),
+        None => tell(format_args!("{text}")),
+    });
 }
 
 /// Now, as logs have it (UTC).

@@ -28,7 +28,7 @@ impl Scratch {
 
     /// From now on a signal that ends this process removes it, too. For the command: the signals are the whole
     /// process's.
-    pub(crate) fn removed_at_interrupt(self) -> io::Result<Scratch> {
+    pub fn removed_at_interrupt(self) -> io::Result<Scratch> {
         if !self.keep {
             interrupted::remove_at_interrupt(&self.path)?;
         }

@@ -26,7 +26,7 @@ const GOODBYE_SPAN: Duration = Duration::from_secs(2);
 /// How long a server may take to put in place what it must not forget: more than all steps of that together.
 const SETTLE_SPAN: Duration = Duration::from_secs(10);
 /// How long what is under way may take to end when something could not be saved: programs still get their errors.
-pub(crate) const GIVEN_UP_SPAN: Duration = Duration::from_secs(1);
+pub const GIVEN_UP_SPAN: Duration = Duration::from_secs(1);
 /// How often people are told how far it is.
 const TELL_INTERVAL: Duration = Duration::from_secs(1);
 /// Files that are named when they could not be saved.
@@ -63,7 +63,7 @@ impl Standstill {
 
 /// Has the mount's kernel write back what it holds, and everything sent and made stable. An error names what was not;
 /// it is none when only the manager was not told which files are closed, since nothing depends on that.
-pub(crate) fn write_back(running: &mut Running) -> Result<(), ServeError> {
+pub fn write_back(running: &mut Running) -> Result<(), ServeError> {
     let Some(files) = running.services.files.clone() else { return Ok(()) };
     let mut standstill = Standstill::new(&files);
     // Programs that go on writing to a mount that was taken away may do so for this long.
@@ -163,13 +163,13 @@ impl Left {
 }
 
 /// Gives the lease back; it ends by itself if the manager is gone.
-pub(crate) fn leave(running: &mut Running) -> io::Result<()> {
+pub fn leave(running: &mut Running) -> io::Result<()> {
     leave_with(&mut running.host, &running.services)
 }
 
 /// A server's last word: its objects know what the manager knows of their files, and how far it and the manager are is
 /// noted in a second place.
-pub(crate) fn settle(running: &mut Running) -> io::Result<()> {
+pub fn settle(running: &mut Running) -> io::Result<()> {
     let Services { io, manager, member, .. } = &running.services;
     let Some(member) = member.clone() else { return Ok(()) };
     let cx = running.host.node().cx().clone();
@@ -179,7 +179,7 @@ pub(crate) fn settle(running: &mut Running) -> io::Result<()> {
 }
 
 /// As [`leave`], of a machine's parts.
-pub(crate) fn leave_with(host: &mut Host, services: &Services) -> io::Result<()> {
+pub fn leave_with(host: &mut Host, services: &Services) -> io::Result<()> {
     let Some(member) = services.member.clone() else { return Ok(()) };
     let cx = host.node().cx().clone();
     let leaving = async move { cx.with_deadline(GOODBYE_SPAN, member.leave()).await };

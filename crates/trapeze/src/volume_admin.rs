@@ -34,13 +34,13 @@ pub struct Placed {
 
 impl Volume {
     /// The node's context and clients of the services below the file system, for [`run`](Volume::run).
-    pub(crate) fn asking(&mut self) -> (node::Cx, names::Client, stripe::Client) {
+    pub fn asking(&mut self) -> (node::Cx, names::Client, stripe::Client) {
         let (names, stripe) = self.clients();
         (self.running.host.node().cx().clone(), names, stripe)
     }
 
     /// Drives the node until `work` has ended.
-    pub(crate) fn run<T: 'static>(&mut self, work: impl Future<Output = T> + 'static) -> Result<T> {
+    pub fn run<T: 'static>(&mut self, work: impl Future<Output = T> + 'static) -> Result<T> {
         Ok(self.running.host.block_on(work)?)
     }
 
@@ -177,13 +177,13 @@ impl Volume {
     }
 
     /// Begins a lost column anew as an empty one.
-    pub(crate) fn accept_column(&mut self, path: &Path, file: FileRef, column: u16) -> Result<()> {
+    pub fn accept_column(&mut self, path: &Path, file: FileRef, column: u16) -> Result<()> {
         let (_, stripe) = self.clients();
         self.run(async move { stripe.accept_loss(&file, column).await })?.at(path)
     }
 
     /// Of a file that lacks objects since its names were restored: zeros where they are missing.
-    pub(crate) fn accept_lost(&mut self, path: &Path, file: FileId) -> Result<()> {
+    pub fn accept_lost(&mut self, path: &Path, file: FileId) -> Result<()> {
         self.asked(path, async move |names| names.accept_lost(&Who::ROOT, file).await)
     }
 
@@ -199,7 +199,7 @@ impl Volume {
     }
 
     /// Writes zeros over a part of a file, on stable storage when this returns.
-    pub(crate) fn write_zeros(&mut self, path: &Path, offset: u64, bytes: u64) -> Result<()> {
+    pub fn write_zeros(&mut self, path: &Path, offset: u64, bytes: u64) -> Result<()> {
         let file = self.stat(path)?.file;
         self.drop_privileges(path, file)?;
         let handle = self.open(path, file, O_RDWR)?;

@@ -5,7 +5,7 @@
 //! error, beside a progress bar, once when a server or disk is waited for and once when it is back.
 
 use crate::machine::Running;
-use crate::progress;
+use crate::output;
 use live::link::Directory;
 use node::{Cx, Wait};
 use std::cell::{Cell, RefCell};
@@ -105,13 +105,13 @@ impl Board {
                 continue;
             }
             let Some(called) = self.called(place) else { continue };
-            progress::tell(&format!("trapeze: waiting for {called}: {why}"));
+            output::tell_above(&format!("trapeze: waiting for {called}: {why}"));
             told.insert(place, Told { called, last: now });
         }
         told.retain(|(id, _), told| {
             let back = now.since(told.last) >= BACK_SPAN && self.is_connected(*id);
             if back {
-                progress::tell(&format!("trapeze: {} answers again", told.called));
+                output::tell_above(&format!("trapeze: {} answers again", told.called));
             }
             !back
         });
@@ -123,7 +123,7 @@ impl Board {
         told.retain(|home, told| {
             let back = !refusals.contains_key(home);
             if back {
-                progress::tell(&format!(
+                output::tell_above(&format!(
                     "trapeze: {} serves disk {} again",
                     told.called, home.disk
                 ));
@@ -133,7 +133,7 @@ impl Board {
         for (home, why) in refusals {
             let unknown = !told.contains_key(&home);
             let Some(called) = (self.name)(home.server).filter(|_| unknown) else { continue };
-            progress::tell(&format!("trapeze: {called} {}", refusal(home, &why)));
+            output::tell_above(&format!("trapeze: {called} {}", refusal(home, &why)));
             told.insert(home, Told { called, last: self.cx.now() });
         }
     }

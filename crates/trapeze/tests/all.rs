@@ -1,44 +1,6 @@
-//! Whole clusters and the command, as users run them. One program, which is linked once.
+//! The library as programs use it: its examples, the pages that show it, and what a call costs. One program, which is
+//! linked once.
 
-mod access;
-mod away;
-mod backup_page;
-mod bench;
-mod check;
-mod cluster;
-mod common;
-mod crashes;
-mod damage;
-mod disks;
-mod everyday;
-mod forget;
-mod fresh_open;
-mod growth;
-mod health;
-mod holes;
-mod idle_memory;
-mod interrupted;
-mod locks;
-mod memory;
-mod memory_page;
-mod mount;
-mod mount_names;
-mod mounting;
-mod nameless;
-mod network;
-#[path = "common/nodes.rs"]
-mod nodes;
-mod older_store;
-mod page_log;
-mod programs;
-mod random_damage;
-mod refusals;
-mod restore;
-mod restored_kinds;
-mod run;
-mod salvage;
+mod examples;
 mod service_speed;
-mod sim;
 mod snippets;
-mod volume;
-mod watching;

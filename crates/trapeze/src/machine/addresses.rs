@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use wire::NodeId;
 
 /// The address that others reach this machine by, from `HOST:PORT`. Why it is none, for in front of what to write.
-pub(crate) fn own_address(listen: &str) -> Result<Address, String> {
+pub fn own_address(listen: &str) -> Result<Address, String> {
     let none = || format!("{listen} is no address: ");
     let address = format!("tcp:{listen}").parse::<Address>().map_err(|_| none())?;
     let Address::Tcp(host, port) = &address else { return Err(none()) };

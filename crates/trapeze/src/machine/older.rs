@@ -6,7 +6,7 @@ use names::Older;
 use node::Cx;
 
 /// What people are told of it: which server knows better, since when, and what to do.
-pub(crate) fn older_text(older: &Older, server: Option<&str>) -> String {
+pub fn older_text(older: &Older, server: Option<&str>) -> String {
     let Older { server: id, seen, own } = older;
     let server = server.map_or_else(|| id.to_string(), str::to_string);
     let when = output::at(seen.told, 0);
@@ -48,7 +48,7 @@ pub(super) fn watch(cx: &Cx, services: &Services) {
 }
 
 /// The name of the server that knows better.
-pub(crate) fn name_of(members: &members::Service, older: &Older) -> Option<String> {
+pub fn name_of(members: &members::Service, older: &Older) -> Option<String> {
     members.registry().member(older.server).map(|member| member.name.clone())
 }
 

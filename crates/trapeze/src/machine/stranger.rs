@@ -12,7 +12,7 @@ use super::{Bare, Life, MachineError, Setup, bare, system};
 use crate::config::Machine;
 use crate::incarnation;
 use crate::lending::Lending;
-use crate::progress;
+use crate::output;
 use live::link::hello::Refusal;
 use live::link::limits::PROVISIONAL_FIRST;
 use live::link::{Address, Directory, SocketAccess};
@@ -110,7 +110,7 @@ fn tell_of_wait(
         let why = status.map(|status| status.last_error).filter(|text| !text.is_empty());
         let why = why.unwrap_or("it does not answer".to_string());
         let places = places.join(", ");
-        progress::tell(&format!("trapeze: waiting for the manager at {places}: {why}"));
+        output::tell_above(&format!("trapeze: waiting for the manager at {places}: {why}"));
     }
 }
 

@@ -1,9 +1,7 @@
 //! The asker's side: every server's report.
 
-use super::keyboard::Keyboard;
 use super::report::{Lease, Report};
 use super::service::{PART_BYTES, REPORT};
-use crate::cli;
 use crate::client::{POOL_BYTES, Reach, ReachError, VisitError};
 use crate::machine::Looker;
 use live::signals;
@@ -18,8 +16,8 @@ use wire::{Channel, Errno, NodeId, Time};
 /// How long a machine's answer is waited for.
 const ANSWER_SPAN: Duration = Duration::from_secs(2);
 
-/// How often a key is looked for.
-const KEY_PERIOD: Duration = Duration::from_millis(100);
+/// How often it is looked at whether a wait is over.
+const LOOK_PERIOD: Duration = Duration::from_millis(100);
 
 /// A member and what it told.
 pub struct Told {
@@ -43,8 +41,8 @@ pub struct Asker(Looker);
 
 impl Asker {
     /// Comes to the cluster. From now on signals only end its waits.
-    pub fn start(target: &cli::Target) -> Result<Asker, VisitError> {
-        let setup = Reach::from(target).setup(POOL_BYTES, WaitPolicy::Block)?;
+    pub fn start(reach: &Reach) -> Result<Asker, VisitError> {
+        let setup = reach.setup(POOL_BYTES, WaitPolicy::Block)?;
         Ok(Asker(Looker::start(&setup).map_err(ReachError::from)?))
     }
 
@@ -58,22 +56,22 @@ impl Asker {
         self.0.host().node().cx().now()
     }
 
-    /// Waits; false when asked to stop, by a signal or the `q` of this keyboard.
-    pub fn wait(&mut self, span: Duration, keyboard: Option<&Keyboard>) -> io::Result<bool> {
+    /// Waits; false when asked to stop, by a signal or because `is_ended`, which is looked at now and then.
+    pub fn wait(&mut self, span: Duration, is_ended: impl Fn() -> bool) -> io::Result<bool> {
         let until = self.now() + span;
         let cx = self.0.host().node().cx().clone();
         cx.spawn("watch", {
             let cx = cx.clone();
             async move {
-                // A key wakes nothing: it is looked for now and then.
+                // What ends it may wake nothing, as a key.
                 while cx.now() < until {
-                    cx.sleep_until(until.min(cx.now() + KEY_PERIOD)).await;
+                    cx.sleep_until(until.min(cx.now() + LOOK_PERIOD)).await;
                 }
             }
         });
         let mut quits = false;
         self.0.host().run(|| {
-            quits = quits || keyboard.is_some_and(Keyboard::quits);
+            quits = quits || is_ended();
             signals::asked() || quits || cx.now() >= until
         })?;
         Ok(!signals::asked() && !quits)
@@ -94,16 +92,16 @@ impl Asker {
 }
 
 /// What every member tells now.
-pub fn ask_once(target: &cli::Target) -> Result<Vec<Told>, VisitError> {
-    let mut asker = Asker::start(target)?;
+pub fn ask_once(reach: &Reach) -> Result<Vec<Told>, VisitError> {
+    let mut asker = Asker::start(reach)?;
     let told = asker.ask()?;
     asker.stop()?;
     Ok(told)
 }
 
 /// How many disks the server has been given, those that it serves without included.
-pub fn disks_of(target: &cli::Target, server: NodeId) -> Result<usize, VisitError> {
-    let told = ask_once(target)?;
+pub fn disks_of(reach: &Reach, server: NodeId) -> Result<usize, VisitError> {
+    let told = ask_once(reach)?;
     let report = told.iter().find(|told| told.member.id == server).and_then(Told::report);
     Ok(report.map_or(0, |report| report.disks.len()))
 }
@@ -157,27 +155,5 @@ async fn fetch(cx: &Cx, server: NodeId) -> Result<Report, Errno> {
         if part.is_empty() {
             return Err(Errno::EPROTO);
         }
-    }
-}
-
-#[cfg(test)]
-pub mod tests {
-    use super::*;
-    use members::Roles;
-
-    /// A server that told this.
-    pub fn told(id: u16, name: &str, report: Option<Result<Report, Errno>>) -> Told {
-        let member = Member {
-            id: NodeId(id),
-            name: name.into(),
-            roles: Roles::IO,
-            alive: true,
-            gone: false,
-            incarnation: 1,
-            addresses: Vec::new(),
-            disks: 1,
-            gone_disks: 0,
-        };
-        Told { member, lease: None, report }
     }
 }

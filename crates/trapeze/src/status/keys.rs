@@ -1,10 +1,6 @@
-//! A machine's keys and values for clients of memcached and Redis, as it tells of them and as they are shown.
+//! A machine's keys and values for clients of memcached and Redis, as it tells of them.
 
-use super::report::Report;
-use crate::size::Size;
-use crate::table::Table;
 use kv::{Items, TenantNo};
-use members::Member;
 use serde::{Deserialize, Serialize};
 
 /// What a front end keeps. Bytes of items are of this machine's memory: keys, values and their table.
@@ -95,41 +91,4 @@ impl Tenant {
     pub fn gets(&self) -> u64 {
         self.hits + self.misses
     }
-
-    /// The cells of a row that say what is here and elsewhere.
-    pub(super) fn places(&self) -> [String; 4] {
-        let size = |bytes| Size(bytes).to_string();
-        [self.items.to_string(), size(self.bytes), size(self.max_bytes), size(self.away_bytes)]
-    }
-}
-
-/// Headings of [`Tenant::places`].
-pub(super) const PLACES: [&str; 4] = ["items", "bytes", "of", "away"];
-
-/// The front ends' tenants.
-pub(super) fn table(reports: &[(&Member, &Report)]) -> Table {
-    let counts = ["hits", "misses", "stored", "evicted", "expired", "from away", "lost"];
-    let head = ["keys of", "clients", "tenant"];
-    let headings: Vec<&str> = head.into_iter().chain(PLACES).chain(counts).collect();
-    let mut table = Table::new(&headings);
-    for (member, report) in reports {
-        let Some(keys) = &report.keys else { continue };
-        for tenant in &keys.tenants {
-            let numbers = [
-                tenant.hits,
-                tenant.misses,
-                tenant.stored,
-                tenant.evicted,
-                tenant.expired,
-                tenant.away_asked,
-                tenant.away_lost,
-            ];
-            let mut row = vec![member.name.clone(), keys.connections.to_string()];
-            row.push(tenant.name.clone());
-            row.extend(tenant.places());
-            row.extend(numbers.map(|number| number.to_string()));
-            table.row(&row);
-        }
-    }
-    table
 }

@@ -1,9 +1,6 @@
-//! A machine's network memory, as it tells of it and as it is shown.
+//! A machine's network memory, as it tells of it.
 
-use super::report::{Report, Took};
-use crate::size::Size;
-use crate::table::Table;
-use members::Member;
+use super::report::Took;
 use netmem::service::{Counters, Latency};
 use netmem::{Age, Service};
 use serde::{Deserialize, Serialize};
@@ -124,7 +121,8 @@ impl Memory {
         }
     }
 
-    fn counted(counters: &Counters, has_storage: bool) -> Memory {
+    /// What these counters say.
+    pub fn counted(counters: &Counters, has_storage: bool) -> Memory {
         let misses = &counters.misses;
         let missed = misses.not_here + misses.older + misses.unreachable + misses.unknown;
         Memory {
@@ -162,117 +160,16 @@ impl Memory {
             ..Memory::default()
         }
     }
-
-    /// What it lends, and of how much where that is less than it could.
-    fn lent(&self) -> String {
-        let size = |bytes| Size(bytes >> 20 << 20).to_string();
-        match (self.share_bytes < self.lent_bytes, self.over_bytes) {
-            (false, _) => Size(self.lent_bytes).to_string(),
-            (true, 0) => format!("{} of {}", size(self.share_bytes), Size(self.lent_bytes)),
-            (true, over) => {
-                format!(
-                    "{} of {}, {} over",
-                    size(self.share_bytes),
-                    Size(self.lent_bytes),
-                    Size(over)
-                )
-            }
-        }
-    }
-
-    /// The first cells of a row: what is where, and by which view and epoch.
-    pub(super) fn places(&self) -> [String; 8] {
-        let size = |bytes| Size(bytes).to_string();
-        let view = match self.life {
-            0 => format!("{} (out)", self.view),
-            _ if !self.settled => format!("{} (new)", self.view),
-            _ => self.view.to_string(),
-        };
-        [
-            self.lent(),
-            size(self.local_bytes),
-            size(self.hosted_bytes),
-            size(self.mirror_bytes),
-            size(self.free_bytes),
-            format!("{view}/{}", self.members),
-            self.epoch.to_string(),
-            age(self.oldest_ms),
-        ]
-    }
-}
-
-/// Headings of [`Memory::places`].
-pub(super) const PLACES: [&str; 8] =
-    ["lent", "own", "hosted", "mirrors", "free", "view/nodes", "epoch", "oldest"];
-
-/// An age for people; `-` where frames are free.
-fn age(ms: Option<u64>) -> String {
-    ms.map_or("-".to_string(), |ms| format!("{:.1} s", ms as f64 / 1e3))
-}
-
-/// Network memory of those that have it, with a column for storage where any of them has that.
-pub(super) fn table(reports: &[(&Member, &Report)]) -> Table {
-    let lenders = || reports.iter().filter_map(|(member, r)| Some((member, r.memory.as_ref()?)));
-    let storage = lenders().any(|(_, memory)| memory.storage.is_some());
-    let found = ["local", "peer"].into_iter().chain(storage.then_some("storage"));
-    let rest = ["missed", "local us", "peer us", "lost", "lacking"];
-    let headings: Vec<&str> =
-        ["lent by"].into_iter().chain(PLACES).chain(found).chain(rest).collect();
-    let mut table = Table::new(&headings);
-    for (member, memory) in lenders() {
-        let mut row = vec![member.name.clone()];
-        row.extend(memory.places());
-        row.extend([memory.local.pages, memory.peer.pages].map(|pages| pages.to_string()));
-        let of_storage = |source: Source| source.pages.to_string();
-        row.extend(storage.then(|| memory.storage.map_or("-".into(), of_storage)));
-        row.push(memory.missed.to_string());
-        row.extend([memory.local, memory.peer].map(|source| source.took.shown()));
-        row.extend([memory.lost_pages, memory.mirrors_missing].map(|number| number.to_string()));
-        table.row(&row);
-    }
-    table
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::report::Report;
     use super::*;
 
     #[test]
-    fn ages_are_shown_where_they_are_known() {
-        assert_eq!((age(None), age(Some(1500))), ("-".to_string(), "1.5 s".to_string()));
+    fn only_an_age_that_is_known_has_milliseconds() {
         assert_eq!((millis(Age::OLDEST), millis(Age(2_500_000))), (None, Some(2500)));
-    }
-
-    #[test]
-    fn a_node_without_a_life_is_out_of_the_view() {
-        let memory = Memory { view: 4, members: 2, settled: true, ..Memory::default() };
-        assert_eq!(memory.places()[0], "0");
-        assert_eq!(memory.places()[5], "4 (out)/2");
-        assert_eq!(Memory { life: 3, ..memory }.places()[5], "4/2");
-        assert_eq!(Memory { life: 3, settled: false, ..memory }.places()[5], "4 (new)/2");
-    }
-
-    #[test]
-    fn a_share_that_has_shrunk_is_shown_beside_all() {
-        let lent = |share_bytes: u64, over_bytes| {
-            Memory { lent_bytes: 64 << 20, share_bytes, over_bytes, ..Memory::default() }.lent()
-        };
-        assert_eq!(lent(64 << 20, 0), "64M");
-        assert_eq!(lent((48 << 20) + 4096, 0), "48M of 64M");
-        assert_eq!(lent(16 << 20, 5 << 20), "16M of 64M, 5M over");
-    }
-
-    #[test]
-    fn storage_has_a_column_where_somebody_has_it() {
-        let member = super::super::ask::tests::told(2, "io1", None).member;
-        let shown = |memory: Memory| {
-            let report = Report { memory: Some(memory), ..Report::default() };
-            table(&[(&member, &report)]).render()
-        };
-        let without = Memory::counted(&Counters::default(), false);
-        let with = Memory::counted(&Counters { backing_hits: 77, ..Counters::default() }, true);
-        assert!(!shown(without).contains("storage"), "{}", shown(without));
-        assert!(shown(with).contains("storage") && shown(with).contains("77"), "{}", shown(with));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `trapeze status`, `top` and `metrics`: what every machine tells about itself, and how it is asked.
+//! What every machine tells about itself, and how it is asked.
 //!
 //! ```text
 //!  asker ── VIEW ─────────────► manager's members: who there is
@@ -11,21 +11,10 @@
 //! until when.
 
 mod ask;
-mod exporter;
-mod keyboard;
 pub mod keys;
 pub mod memory;
-mod metrics;
 pub mod reads;
 pub mod report;
 pub mod service;
-mod show;
-mod top;
-mod verdict;
 
-pub use ask::{ask_once, disks_of};
-pub use exporter::Exporter;
-pub use metrics::{metrics, serve_own};
-pub use show::status;
-pub use top::top;
-pub use verdict::{NotWell, Room, health};
+pub use ask::{Asker, Told, ask_once, disks_of};

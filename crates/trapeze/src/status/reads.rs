@@ -1,8 +1,6 @@
-//! An I/O server's READs by where their blocks were, as it tells of them and as they are shown.
+//! An I/O server's READs by where their blocks were, as it tells of them.
 
-use super::report::{Report, Took};
-use crate::table::Table;
-use members::Member;
+use super::report::Took;
 use serde::{Deserialize, Serialize};
 
 /// READs that were answered, each by the slowest of its blocks' sources: the server's own memory, network memory, a
@@ -49,19 +47,4 @@ impl Reads {
     pub fn answered(&self) -> u64 {
         self.all().iter().map(|found| found.reads).sum()
     }
-}
-
-/// READs of the I/O servers since their start.
-pub(super) fn table(reports: &[(&Member, &Report)]) -> Table {
-    let mut table =
-        Table::new(&["reads of", "cache", "network", "disk", "cache us", "network us", "disk us"]);
-    for (member, report) in reports {
-        let Some(io) = &report.io else { continue };
-        let all = io.found.all();
-        let counts = all.iter().map(|found| found.reads.to_string());
-        let times = all.iter().map(|found| found.took.shown());
-        let name = [member.name.clone()].into_iter();
-        table.row(&name.chain(counts).chain(times).collect::<Vec<String>>());
-    }
-    table
 }

@@ -1,0 +1,378 @@
+//! `trapeze bench pulse`: payloads through two adapters on two processors, by size and by policy. No checksums, no
+//! calls: what the pulses of the firmware cost and gain on this machine.
+//!
+//! All policies take turns in one run, size by size; medians over the rounds are shown.
+
+use super::adapters::{self, Station, echo, pin_near, send, side_by_side};
+use super::pass::{histogram, median};
+use crate::arguments;
+use live::clock;
+use live::link::adapter::AdapterShape;
+use nic::{Policy, Record};
+use serde::Serialize;
+use sim::papers::models::adapter::{first_packets, first_packets_of};
+use sim::queue::Picos;
+use sim::report::{Activity, Drawing, Figure, activity};
+use std::io;
+use std::path::Path;
+use std::str::FromStr;
+use terminal::table::{Table, print_json};
+use trapeze::size::{BadSize, Size};
+
+/// 1 KiB to 1 MiB.
+const SIZES: [usize; 11] = sizes();
+/// Where adaptive pulses are held against the best fixed ones.
+const TARGETS: [usize; 3] = [8 << 10, 64 << 10, 1 << 20];
+/// Messages under way when bandwidth is measured.
+const DEPTH: u64 = 16;
+/// Bytes of one measurement, and its fewest and most messages: some milliseconds.
+const BYTES: usize = 16 << 20;
+const COUNTS: (usize, usize) = (24, 4000);
+/// A policy gains when it takes this much less than the whole payload at once.
+const GAIN: f64 = 0.95;
+/// The burst that is drawn: payloads of four of the usual pulses.
+const BURST: (u64, usize) = (32, 256 << 10);
+const BURST_LOG: usize = 10_000;
+
+const fn sizes() -> [usize; 11] {
+    let mut sizes = [1 << 10; 11];
+    let mut at = 1;
+    while at < sizes.len() {
+        sizes[at] = 2 * sizes[at - 1];
+        at += 1;
+    }
+    sizes
+}
+
+/// A policy by its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PulsePolicy {
+    name: String,
+    policy: Policy,
+}
+
+/// The text names no policy.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadPolicy {
+    /// No such policy.
+    #[error("{0:?} is no policy: sf, fixed:BYTES, adaptive or adaptive:LEAST")]
+    Name(String),
+    /// No such size.
+    #[error(transparent)]
+    Size(#[from] BadSize),
+    /// A pulse of nothing.
+    #[error("a pulse has at least 64 bytes")]
+    Small,
+}
+
+impl FromStr for PulsePolicy {
+    type Err = BadPolicy;
+
+    fn from_str(text: &str) -> Result<PulsePolicy, BadPolicy> {
+        let policy = match text.split_once(':') {
+            None if text == "sf" => Policy::StoreForward,
+            None if text == "adaptive" => AdapterShape::default().policy,
+            Some(("fixed", size)) => Policy::FixedAll { size: pulse(size)? },
+            Some(("adaptive", least)) => Policy::adaptive(pulse(least)?),
+            _ => return Err(BadPolicy::Name(text.to_string())),
+        };
+        Ok(PulsePolicy { name: text.to_string(), policy })
+    }
+}
+
+fn pulse(text: &str) -> Result<usize, BadPolicy> {
+    let Size(bytes) = text.parse()?;
+    if bytes < 64 { Err(BadPolicy::Small) } else { Ok(bytes as usize) }
+}
+
+impl PulsePolicy {
+    fn shape(&self, log: usize) -> AdapterShape {
+        AdapterShape { policy: self.policy, log, ..AdapterShape::default() }
+    }
+}
+
+/// What is measured when nobody says.
+const USUAL: [&str; 8] =
+    ["sf", "fixed:4K", "fixed:8K", "fixed:16K", "fixed:32K", "fixed:64K", "fixed:128K", "adaptive"];
+
+/// One policy at one size: a row of `--json`.
+#[derive(Clone, Debug, Serialize)]
+struct Measured {
+    name: &'static str,
+    policy: String,
+    bytes: usize,
+    rounds: u64,
+    latency_us: f64,
+    mb_per_s: f64,
+}
+
+/// How adaptive pulses do beside the best of the others at one size: a row of `--json`.
+#[derive(Clone, Debug, Serialize)]
+struct Target {
+    name: &'static str,
+    bytes: usize,
+    best_latency: String,
+    latency_ratio: f64,
+    best_bandwidth: String,
+    bandwidth_ratio: f64,
+}
+
+/// `trapeze bench pulse`.
+pub fn measure(arguments: &arguments::Pulse) -> Result<(), Box<dyn std::error::Error>> {
+    let far = pin_near(&arguments.cpus)?;
+    let policies = match &arguments.policies[..] {
+        [] => {
+            USUAL.iter().map(|name| name.parse::<PulsePolicy>()).collect::<Result<Vec<_>, _>>()?
+        }
+        asked => asked.to_vec(),
+    };
+    let measured = run(&policies, far, arguments.rounds)?;
+    let targets: Vec<Target> = TARGETS.iter().filter_map(|size| target(&measured, *size)).collect();
+    match arguments.json {
+        true => {
+            measured.iter().for_each(print_json);
+            targets.iter().for_each(print_json);
+        }
+        false => print(&policies, &measured, &targets),
+    }
+    if let Some(dir) = &arguments.out {
+        draw(dir, far)?;
+    }
+    Ok(())
+}
+
+fn run(policies: &[PulsePolicy], cpu: usize, rounds: u64) -> io::Result<Vec<Measured>> {
+    let bar = terminal::progress::steps("pulsing", SIZES.len() as u64);
+    let mut all = Vec::new();
+    for bytes in SIZES {
+        let mut results = vec![(Vec::new(), Vec::new()); policies.len()];
+        for _ in 0..rounds {
+            for (policy, (latency, bandwidth)) in policies.iter().zip(&mut results) {
+                latency.push(one_way_us(&policy.shape(0), bytes, cpu)?);
+                bandwidth.push(stream_mb_per_s(&policy.shape(0), bytes, cpu)?);
+            }
+        }
+        all.extend(policies.iter().zip(results).map(|(policy, (latency, bandwidth))| Measured {
+            name: "pulse",
+            policy: policy.name.clone(),
+            bytes,
+            rounds,
+            latency_us: median(latency),
+            mb_per_s: median(bandwidth),
+        }));
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    Ok(all)
+}
+
+fn count(bytes: usize) -> u64 {
+    (BYTES / bytes).clamp(COUNTS.0, COUNTS.1) as u64
+}
+
+/// Half of the median time there and back, in microseconds.
+fn one_way_us(shape: &AdapterShape, bytes: usize, cpu: usize) -> io::Result<f64> {
+    let [mut near, far] = adapters::stations(shape, bytes, bytes)?;
+    let ping = |alive: &dyn Fn() -> io::Result<()>| {
+        let (mut times, count) = (histogram(), count(bytes));
+        for number in 0..count {
+            let start = clock::now();
+            near.post();
+            while near.host.delivered <= number {
+                near.turn()?;
+                alive()?;
+            }
+            // The first ones touch memory.
+            if number >= count / 8 {
+                times.saturating_record(clock::now().since(start).as_nanos() as u64);
+            }
+        }
+        Ok(times.value_at_quantile(0.5) as f64 / 2e3)
+    };
+    Ok(side_by_side(cpu, |stop| echo(far, stop).map(drop), ping)?.0)
+}
+
+/// Bandwidth with [`DEPTH`] payloads under way, in 10^6 bytes per second.
+fn stream_mb_per_s(shape: &AdapterShape, bytes: usize, cpu: usize) -> io::Result<f64> {
+    let [mut near, far] = adapters::stations(shape, bytes, 0)?;
+    let stream = |alive: &dyn Fn() -> io::Result<()>| {
+        let mut send = |count| send(&mut near, count, DEPTH, alive, |station, _| station.post());
+        send(DEPTH * 2)?;
+        let (start, count) = (clock::now(), count(bytes));
+        send(count)?;
+        let span = clock::now().since(start).as_secs_f64();
+        Ok(count as f64 * bytes as f64 / 1e6 / span)
+    };
+    Ok(side_by_side(cpu, |stop| echo(far, stop).map(drop), stream)?.0)
+}
+
+/// Adaptive pulses beside the best of the others; `None` when only one of the two was measured.
+fn target(measured: &[Measured], bytes: usize) -> Option<Target> {
+    let at = |adaptive: bool| {
+        let is = move |row: &&Measured| row.policy.starts_with("adaptive") == adaptive;
+        measured.iter().filter(move |row| row.bytes == bytes).filter(is)
+    };
+    let least = |rows: &mut dyn Iterator<Item = &Measured>| {
+        rows.min_by(|a, b| a.latency_us.total_cmp(&b.latency_us)).cloned()
+    };
+    let most = |rows: &mut dyn Iterator<Item = &Measured>| {
+        rows.max_by(|a, b| a.mb_per_s.total_cmp(&b.mb_per_s)).cloned()
+    };
+    let (soonest, fastest) = (least(&mut at(false))?, most(&mut at(false))?);
+    Some(Target {
+        name: "pulse-target",
+        bytes,
+        latency_ratio: at(true).next()?.latency_us / soonest.latency_us,
+        bandwidth_ratio: at(true).next()?.mb_per_s / fastest.mb_per_s,
+        best_latency: soonest.policy,
+        best_bandwidth: fastest.policy,
+    })
+}
+
+/// The shortest payload from which on some policy gains over the whole payload at once.
+fn gains_from(measured: &[Measured]) -> Option<usize> {
+    let stored = |bytes| measured.iter().find(|row| row.policy == "sf" && row.bytes == bytes);
+    let gains = |bytes: &usize| {
+        let stored = stored(*bytes).map_or(0.0, |row| row.latency_us);
+        let others = measured.iter().filter(|row| row.bytes == *bytes && row.policy != "sf");
+        others.map(|row| row.latency_us).fold(f64::MAX, f64::min) < GAIN * stored
+    };
+    SIZES.into_iter().find(gains)
+}
+
+fn print(policies: &[PulsePolicy], measured: &[Measured], targets: &[Target]) {
+    let tables: [(&str, fn(&Measured) -> f64); 2] =
+        [("one way, us", |row| row.latency_us), ("16 under way, MB/s", |row| row.mb_per_s)];
+    for (title, figure) in tables {
+        let names = policies.iter().map(|policy| policy.name.as_str());
+        let headings: Vec<&str> = std::iter::once(title).chain(names).collect();
+        let mut table = Table::new(&headings);
+        for bytes in SIZES {
+            let figures = measured.iter().filter(|row| row.bytes == bytes).map(figure);
+            let digits = if title.ends_with("us") { 2 } else { 0 };
+            let cells = figures.map(|value| format!("{value:.digits$}"));
+            let row: Vec<String> =
+                std::iter::once(Size(bytes as u64).to_string()).chain(cells).collect();
+            table.row(&row);
+        }
+        println!("{}", table.render());
+    }
+    if let Some(bytes) = gains_from(measured) {
+        println!("the shortest payload that gains from pulses: {}", Size(bytes as u64));
+    } else if policies.iter().any(|policy| policy.name == "sf") {
+        println!("no payload gains from pulses");
+    }
+    for target in targets {
+        println!(
+            "{}: adaptive takes {:.2} x the time of {}, and has {:.2} x the bandwidth of {}",
+            Size(target.bytes as u64),
+            target.latency_ratio,
+            target.best_latency,
+            target.bandwidth_ratio,
+            target.best_bandwidth
+        );
+    }
+}
+
+/// HotI'99 Figure 3 from this machine and from the model, a file each.
+fn draw(dir: &Path, cpu: usize) -> io::Result<()> {
+    std::fs::create_dir_all(dir)?;
+    let (live, whole) = (burst(cpu)?, Size(BURST.1 as u64));
+    let figures = [
+        ("pulse-burst-live", format!("A burst of {whole} payloads on this machine"), live),
+        ("pulse-burst-simulated", "A burst of 8 KiB on modelled hardware".into(), first_packets()),
+    ];
+    for (name, title, log) in figures {
+        let sentence = "What each engine of both adapters did; pulses grow while packets wait \
+                        (HotI'99 Figure 3)."
+            .to_string();
+        let drawing = Drawing::Stripes(activity::stripes(&log));
+        let figure = Figure { name: name.to_string(), title, sentence, drawing };
+        let path = dir.join(format!("{name}.svg"));
+        std::fs::write(&path, figure.svg())?;
+        println!("{}", path.display());
+    }
+    Ok(())
+}
+
+/// The logs of both adapters of a burst, in nanoseconds of one clock.
+fn burst(cpu: usize) -> io::Result<Vec<Activity>> {
+    let adaptive: PulsePolicy = "adaptive".parse().expect("a policy");
+    let (packets, bytes) = BURST;
+    let [mut near, far] = adapters::stations(&adaptive.shape(BURST_LOG), bytes, 0)?;
+    // Once before: both sides run then, and their memory has been used.
+    let all = |alive: &dyn Fn() -> io::Result<()>| {
+        let mut send = || send(&mut near, packets, DEPTH, alive, |station, _| station.post());
+        send()?;
+        send()?;
+        Ok(near)
+    };
+    let (near, far) = side_by_side(cpu, |stop| echo(far, stop), all)?;
+    // Answers, which go the other way, have no payload.
+    let payloads = |station: &Station| -> Vec<Record> {
+        let records = station.port.nic().log().records().iter().copied();
+        let records = records.filter(|record| record.transfer.packet.total > 0);
+        records.filter_map(|record| later(record, packets)).collect()
+    };
+    let nanosecond = Picos(1000);
+    Ok(first_packets_of([payloads(&near), payloads(&far)], nanosecond))
+}
+
+/// A transfer of the messages behind the first `before`, numbered from there.
+fn later(mut record: Record, before: u64) -> Option<Record> {
+    record.transfer.packet.number = record.transfer.packet.number.checked_sub(before)?;
+    Some(record)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn policies_have_names() {
+        let policy = |text: &str| text.parse::<PulsePolicy>().map(|named| named.policy);
+        assert_eq!(policy("sf"), Ok(Policy::StoreForward));
+        assert_eq!(policy("fixed:4K"), Ok(Policy::FixedAll { size: 4096 }));
+        assert_eq!(policy("adaptive:8K"), Ok(Policy::adaptive(8192)));
+        assert_eq!(policy("fixed:0"), Err(BadPolicy::Small));
+        for bad in ["", "fixed", "eager", "sf:4K", "fixed:x"] {
+            assert!(policy(bad).is_err(), "{bad}");
+        }
+        USUAL.iter().for_each(|name| drop(name.parse::<PulsePolicy>().unwrap()));
+    }
+
+    #[test]
+    fn a_policy_is_held_against_the_best_of_the_others() {
+        let row = |policy: &str, latency_us, mb_per_s| Measured {
+            name: "pulse",
+            policy: policy.to_string(),
+            bytes: 8 << 10,
+            rounds: 1,
+            latency_us,
+            mb_per_s,
+        };
+        let rows =
+            [row("sf", 4.0, 900.0), row("fixed:4K", 3.0, 800.0), row("adaptive", 3.3, 810.0)];
+        let found = target(&rows, 8 << 10).unwrap();
+        assert_eq!(
+            (found.best_latency.as_str(), found.best_bandwidth.as_str()),
+            ("fixed:4K", "sf")
+        );
+        assert!((found.latency_ratio - 1.1).abs() < 1e-9);
+        assert!((found.bandwidth_ratio - 0.9).abs() < 1e-9);
+        assert_eq!(gains_from(&rows), Some(8 << 10));
+        assert!(target(&rows[..2], 8 << 10).is_none());
+    }
+
+    #[test]
+    fn every_payload_of_a_burst_is_in_both_logs() {
+        let log = burst(0).unwrap();
+        for (machine, engine) in [("sender", "hostTx"), ("receiver", "hostRcv")] {
+            let of =
+                |entry: &&Activity| (&entry.machine[..], &entry.engine[..]) == (machine, engine);
+            let bytes = log.iter().filter(of).flat_map(|entry| &entry.details);
+            let moved: usize = bytes.map(|(_, bytes)| bytes.parse::<usize>().unwrap()).sum();
+            assert_eq!(moved, 14 * BURST.1, "{machine}");
+        }
+    }
+}

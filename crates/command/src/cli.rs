@@ -1,0 +1,446 @@
+//! The command line: flags as data, from which `--help` is made.
+#![allow(missing_docs)] // the documentation of a flag is its help
+
+mod disk;
+mod files;
+mod forget;
+pub mod memory;
+mod program;
+mod restore;
+mod simulations;
+
+use bench::arguments::{Bench, BenchHolder, BenchPeer, Forward, file_size};
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+use trapeze::flags::Wait;
+use trapeze::lending::Lending;
+use trapeze::local::LocalLink;
+use trapeze::scrubbing::Scrubbing;
+use trapeze::size::Size;
+use trapeze::socket_access::ListenAccess;
+
+pub use disk::{AddDisk, Disk};
+pub use files::{Cat, Cp, Du, Mkdir, Mv, Paths, Rm, default_cluster, in_cluster};
+pub use forget::Forget;
+pub use memory::{Listen, Memory};
+pub use program::{RunEnd, RunProgram};
+pub use restore::{Backup, Restore, Salvage};
+pub use simulations::{Output, Papers, Results, Sim};
+
+/// Network storage at network speed: files striped over block servers, mounted, on one machine or several.
+#[derive(Debug, Parser)]
+#[command(name = "trapeze", version, max_term_width = 100)]
+#[command(
+    after_help = "Start here:\n  trapeze demo              see it work, in a scratch directory\n  trapeze up --dir D --mount M   a file system of your own on this machine\n\nExit codes: 0 done, 1 failed, 2 bad usage."
+)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// The whole thing, end to end, in a scratch directory: cluster, mount, real files, a server killed, speeds
+    Demo(Demo),
+    /// Run a whole cluster on this machine, its data kept in a directory; stop with Ctrl-C
+    Up(Up),
+    /// Make the first machine of a cluster of several: its key, its manager, and the token for the others
+    Init(Init),
+    /// Add this machine to a cluster as an I/O server
+    Join(Join),
+    /// Add disks to an I/O server
+    #[command(subcommand)]
+    Disk(Disk),
+    /// Run one machine of a cluster from its configuration file; stop with Ctrl-C
+    Serve(Serve),
+    /// Mount the file system; stop with Ctrl-C or by unmounting
+    Mount(Mount),
+    /// Keep keys and values in memory for clients of memcached and Redis; stop with Ctrl-C
+    Memory(Memory),
+    /// List a directory of the cluster (no mount needed)
+    Ls(Paths),
+    /// Copy files and trees: local paths as they are, the cluster's as :/path
+    Cp(Cp),
+    /// Print files of the cluster
+    Cat(Cat),
+    /// Make directories in the cluster
+    Mkdir(Mkdir),
+    /// Rename or move what is in the cluster
+    Mv(Mv),
+    /// Show the storage that directories of the cluster take
+    Du(Du),
+    /// Remove files and trees of the cluster
+    Rm(Rm),
+    /// Show what the cluster knows of a file: attributes, layout, where its columns are
+    Stat(Paths),
+    /// Show room on the cluster
+    Df(Target),
+    /// Say whether all is well, and who is there; the exit code is 1 when it is not
+    Status(Status),
+    /// For monitors: says nothing and exits with 0 when all is well, else what is wrong and 1
+    Health(Target),
+    /// Watch what the servers do now: rates of reads, writes, calls, messages, how they wait, and who lends memory
+    Top(Top),
+    /// Serve the servers' counters to Prometheus
+    Metrics(Metrics),
+    /// Move columns until every disk holds about the same, or off servers that are to go; files stay in use
+    Rebalance(Rebalance),
+    /// Compare names with objects and list damaged files by path; exit code 1 when anything is wrong
+    Check(Check),
+    /// Declare a machine or a disk gone for good: what was there is an error at once, its name is free
+    Forget(Forget),
+    /// Objects that no file claims: list them, put them back, remove them
+    Quarantine(Quarantine),
+    /// Write all names, and where their bytes are, to a file: online, at one moment, compressed
+    Backup(Backup),
+    /// Restore the names of a manager from a backup, or go on with an older copy of its store
+    Restore(Restore),
+    /// Make files again, under /lost+found, from what the disks know, when names are lost and no backup has them
+    Salvage(Salvage),
+    /// Run the cluster in the deterministic simulator, or replay a seed; model a cluster of your own
+    Sim(Sim),
+    /// The papers' tables and figures: the paper's values beside formulas and simulations
+    Papers(Papers),
+    /// Measure, each beside its baseline in the same run
+    #[command(subcommand)]
+    Bench(Bench),
+    /// Run a program with so much of its large memory here, and the rest in a file or in the cluster's memory
+    Run(RunProgram),
+    /// Waits for the end of a program of `run`, and has its pages forgotten: started by it
+    #[command(hide = true)]
+    RunEnd(RunEnd),
+    /// Forward packets between two adapters on this machine, with and without the payload cache
+    Forward(Forward),
+    /// The far end of a bare ring or socket: the baseline of the measurements
+    #[command(hide = true)]
+    BenchPeer(BenchPeer),
+    /// A node that keeps pages: the far end of the measurements of regions
+    #[command(hide = true)]
+    BenchHolder(BenchHolder),
+    /// A plain directory through the FUSE device loop: the baseline of the measurements
+    #[command(hide = true)]
+    PassThrough {
+        /// The directory
+        source: PathBuf,
+        /// Where to mount it
+        path: PathBuf,
+    },
+}
+
+/// How to reach a cluster.
+#[derive(Clone, Debug, Args)]
+pub struct Target {
+    /// A directory of `up`, `init` or `join`, or the manager's address: unix:PATH, adapter:PATH or tcp:HOST:PORT.
+    /// Default: trapeze-machine here, else trapeze-data
+    #[arg(long, short = 'c', env = "TRAPEZE_CLUSTER", value_name = "DIR|ADDRESS", hide_default_value = true, default_value = default_cluster())]
+    pub cluster: String,
+    /// File with the cluster key, when the address is tcp
+    #[arg(long, env = "TRAPEZE_KEY", value_name = "FILE")]
+    pub key: Option<PathBuf>,
+    /// Do not encrypt TCP; every machine of the cluster must agree
+    #[arg(long)]
+    pub insecure: bool,
+    /// One JSON object a line
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Demo {
+    /// A directory whose files are copied in; default: a part of /usr
+    pub source: Option<PathBuf>,
+    /// I/O servers
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=16))]
+    pub servers: u16,
+    /// Bytes of the file for the speeds
+    #[arg(long, default_value = "512M", value_parser = file_size)]
+    pub size: Size,
+    /// How the processes are linked
+    #[arg(long, value_enum, default_value_t = LocalLink::Shm)]
+    pub link: LocalLink,
+    /// Use the library client even where FUSE works
+    #[arg(long)]
+    pub no_mount: bool,
+    /// Leave the scratch directory behind
+    #[arg(long)]
+    pub keep: bool,
+    /// One JSON object a line
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "Memory: all of it together takes at most an eighth of this machine's, as it is used; little at the start.\n`pool` and `cache` under [memory] in DIR/ioN.toml, written when the directory is made, say otherwise.\nIts log: DIR/log/up.log."
+)]
+pub struct Up {
+    /// Where the cluster's data is kept; made when it is not there
+    #[arg(long, default_value = "trapeze-data")]
+    pub dir: PathBuf,
+    /// I/O servers, when the directory is made; default 4
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=16))]
+    pub servers: Option<u16>,
+    /// Disk directories of each I/O server, when the directory is made; default 1
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=32))]
+    pub disks: Option<u16>,
+    /// Mount the file system here, an empty directory
+    #[arg(long)]
+    pub mount: Option<PathBuf>,
+    /// Mount also over a directory that is not empty, and hide what is in it meanwhile
+    #[arg(long, requires = "mount")]
+    pub nonempty: bool,
+    /// Also listen for other machines, when the directory is made: the manager here, the I/O servers at the ports after
+    /// it, and a mount that lends memory at the next
+    #[arg(long, value_name = "HOST:PORT")]
+    pub listen: Option<String>,
+    /// Do not encrypt TCP, when the directory is made
+    #[arg(long)]
+    pub insecure: bool,
+    /// How processes of this machine are linked, when the directory is made
+    #[arg(long, value_enum, default_value_t = LocalLink::Shm)]
+    pub link: LocalLink,
+    /// Of every machine in it
+    #[command(flatten)]
+    pub access: ListenAccess,
+    /// Of each I/O server and of the mount
+    #[command(flatten)]
+    pub lending: Lending,
+    #[command(flatten)]
+    pub scrubbing: Scrubbing,
+}
+
+#[derive(Debug, Args)]
+pub struct Init {
+    /// Where this machine's configuration and the name space are kept
+    #[arg(long, default_value = "trapeze-machine")]
+    pub dir: PathBuf,
+    /// The address that the other machines reach this one by
+    #[arg(long, value_name = "HOST:PORT")]
+    pub listen: String,
+    /// A disk directory of this machine, when it is to be an I/O server too; may be repeated
+    #[arg(long = "disk", value_name = "DIR")]
+    pub disks: Vec<PathBuf>,
+    /// Name of this machine
+    #[arg(long, default_value = "manager")]
+    pub name: String,
+    /// Do not encrypt TCP
+    #[arg(long)]
+    pub insecure: bool,
+    /// Written to its configuration
+    #[command(flatten)]
+    pub access: ListenAccess,
+    /// Written to its configuration
+    #[command(flatten)]
+    pub lending: Lending,
+    #[command(flatten)]
+    pub scrubbing: Scrubbing,
+}
+
+#[derive(Debug, Args)]
+pub struct Join {
+    /// What `trapeze init` printed; `-` is standard input. It holds the cluster key, and all can read command lines
+    #[arg(required_unless_present = "token_file", conflicts_with = "token_file")]
+    pub token: Option<String>,
+    /// Read the token from the first line of this file
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+    /// Where this machine's configuration is kept
+    #[arg(long, default_value = "trapeze-machine")]
+    pub dir: PathBuf,
+    /// The address that the other machines reach this one by
+    #[arg(long, value_name = "HOST:PORT")]
+    pub listen: String,
+    /// A directory for objects, one for each disk; may be repeated. Default: DIR/disk0
+    #[arg(long = "disk", value_name = "DIR")]
+    pub disks: Vec<PathBuf>,
+    /// Name of this machine, unique in the cluster. Default: the host's name
+    #[arg(long)]
+    pub name: Option<String>,
+    /// Written to its configuration
+    #[command(flatten)]
+    pub lending: Lending,
+    #[command(flatten)]
+    pub scrubbing: Scrubbing,
+}
+
+#[derive(Debug, Args)]
+pub struct Serve {
+    /// The machine's configuration file
+    #[arg(long, value_name = "FILE")]
+    pub config: PathBuf,
+    /// In place of what the configuration says
+    #[command(flatten)]
+    pub lending: Lending,
+    #[command(flatten)]
+    pub scrubbing: Scrubbing,
+    /// Wait for a line of input before anything else
+    #[arg(long, hide = true)]
+    pub on_line: bool,
+    /// How to wait for messages
+    #[arg(long, value_enum, default_value_t = Wait::Adaptive)]
+    pub wait: Wait,
+    /// Run on this processor only
+    #[arg(long, value_name = "CPU")]
+    pub cpu: Option<usize>,
+}
+
+#[derive(Clone, Debug, Args)]
+#[command(override_usage = "trapeze mount [OPTIONS] [CLUSTER] PATH")]
+pub struct Mount {
+    /// The cluster, unless TRAPEZE_CLUSTER or --cluster names it, then where to mount: an empty directory
+    #[arg(required = true, num_args = 1..=2, value_name = "[CLUSTER] PATH")]
+    pub places: Vec<PathBuf>,
+    /// A directory of `up`, `init` or `join`, or the manager's address: unix:PATH, adapter:PATH or tcp:HOST:PORT.
+    /// Default: trapeze-machine here, else trapeze-data
+    #[arg(long, short = 'c', env = "TRAPEZE_CLUSTER", value_name = "DIR|ADDRESS", hide_default_value = true, default_value = default_cluster())]
+    pub cluster: String,
+    /// Mount also over a directory that is not empty, and hide what is in it meanwhile
+    #[arg(long)]
+    pub nonempty: bool,
+    /// File with the cluster key, when the address is tcp
+    #[arg(long, env = "TRAPEZE_KEY", value_name = "FILE")]
+    pub key: Option<PathBuf>,
+    /// Do not encrypt TCP
+    #[arg(long)]
+    pub insecure: bool,
+    /// Memory for payload frames
+    #[arg(long, default_value = "256M")]
+    pub pool: Size,
+    /// Of this mount
+    #[command(flatten)]
+    pub lending: Lending,
+    /// Where other machines reach what this mount lends; not needed when all of the cluster is on this machine
+    #[arg(long, value_name = "HOST:PORT", requires = "lend")]
+    pub listen: Option<String>,
+    /// How to wait for messages
+    #[arg(long, value_enum, default_value_t = Wait::Adaptive)]
+    pub wait: Wait,
+    /// Run on this processor only
+    #[arg(long, value_name = "CPU")]
+    pub cpu: Option<usize>,
+    /// Options as mount(8) has them: ro, allow_other, noatime, noexec, sync, fsname=NAME; and key=FILE, insecure,
+    /// pool=SIZE, lend=SIZE, listen=HOST:PORT, which are those above
+    #[arg(short = 'o', value_name = "OPTIONS")]
+    pub options: Vec<String>,
+    /// Called by mount(8): leaves the terminal that it was started from
+    #[arg(long, hide = true)]
+    pub background: bool,
+}
+
+impl Mount {
+    /// The cluster, and where to mount it.
+    pub fn places(&self) -> (String, PathBuf) {
+        match &self.places[..] {
+            [cluster, path] => (cluster.to_string_lossy().into_owned(), path.clone()),
+            places => (self.cluster.clone(), places[0].clone()),
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct Status {
+    #[command(flatten)]
+    pub target: Target,
+    /// Also every disk, memory, links and calls, with their counters
+    #[arg(long)]
+    pub all: bool,
+    /// Show it again every so many seconds, until Ctrl-C
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub watch: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub struct Top {
+    #[command(flatten)]
+    pub target: Target,
+    /// Seconds between two pictures
+    #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub every: u64,
+    /// Pictures until it ends by itself
+    #[arg(long)]
+    pub count: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Then in Prometheus:\n  scrape_configs: [{job_name: trapeze, static_configs: [{targets: ['127.0.0.1:9464']}]}]"
+)]
+pub struct Metrics {
+    #[command(flatten)]
+    pub target: Target,
+    /// Where it is asked over HTTP, at /metrics
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:9464")]
+    pub listen: String,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A server that was added takes its share:\n  trapeze rebalance -c DIR\nA server goes:\n  trapeze rebalance -c DIR --off io3     then stop it when this says that it holds nothing\n\nA run that was interrupted is simply repeated."
+)]
+pub struct Rebalance {
+    #[command(flatten)]
+    pub target: Target,
+    /// Only files under this path of the cluster
+    #[arg(default_value = "/", value_parser = in_cluster())]
+    pub path: PathBuf,
+    /// The server with this name gets nothing new from now on, and what it has moves to the others; may be repeated
+    #[arg(long, value_name = "SERVER")]
+    pub off: Vec<String>,
+    /// The server with this name gets its share again; may be repeated
+    #[arg(long, value_name = "SERVER")]
+    pub back: Vec<String>,
+    /// Also give files columns on disks that they have none on: what is written behind their ends goes there too
+    #[arg(long)]
+    pub widen: bool,
+    /// Most bytes a second; 0 is as fast as it goes
+    #[arg(long, value_name = "BYTES", default_value = "0")]
+    pub rate: Size,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Everything, quickly:\n  trapeze check -c DIR\nEvery byte of a tree:\n  trapeze check -c DIR --deep /home\nA loss is final, the rest of the file is to be used:\n  trapeze check -c DIR --accept /home/a/mail.db\n\nExit codes: 0 nothing is wrong, 1 something is, or could not be checked."
+)]
+pub struct Check {
+    #[command(flatten)]
+    pub target: Target,
+    /// Only what is under this path of the cluster; objects without a file are looked for under / only
+    #[arg(default_value = "/", value_parser = in_cluster())]
+    pub path: PathBuf,
+    /// Read every byte, not only each object's head
+    #[arg(long)]
+    pub deep: bool,
+    /// Take what is lost of this file as final: it reads as zeros there from now on; may be repeated
+    #[arg(long, value_name = "PATH", value_parser = in_cluster())]
+    pub accept: Vec<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct Quarantine {
+    #[command(subcommand)]
+    pub what: QuarantineDo,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum QuarantineDo {
+    /// Show what was set aside, since when and why; after a day it is removed
+    List(Target),
+    /// Make objects again of what was set aside; nobody sets them aside again
+    Restore(Objects),
+    /// Remove for good what was set aside, or put back
+    Purge(Objects),
+    /// Take objects of files that the manager's store cannot know for leftovers: no newer copy of it will come back
+    Resume(Target),
+}
+
+#[derive(Debug, Args)]
+pub struct Objects {
+    #[command(flatten)]
+    pub target: Target,
+    /// Names of objects as `list` shows them
+    #[arg(required_unless_present = "all")]
+    pub objects: Vec<String>,
+    /// All that are set aside
+    #[arg(long, conflicts_with = "objects")]
+    pub all: bool,
+}

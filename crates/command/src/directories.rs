@@ -1,0 +1,95 @@
+//! `trapeze mkdir`, `mv` and `du`: directories and names of the cluster without a mount.
+
+use crate::cli;
+use crate::tools::{Result, ToolError, close, name_of, volume};
+use serde_json::json;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use terminal::table::print_json;
+use trapeze::size::Size;
+use trapeze::volume::Volume;
+use wire::{FileId, FileKind};
+
+/// Access of a directory that is made: the owner writes, all read.
+const MODE: u32 = 0o755;
+
+/// `trapeze mkdir`.
+pub fn mkdir(arguments: &cli::Mkdir) -> Result<()> {
+    let mut volume = volume(&arguments.target)?;
+    for path in &arguments.paths {
+        if !arguments.parents {
+            volume.new_directory(path, MODE)?;
+            continue;
+        }
+        let above: Vec<&Path> =
+            path.ancestors().filter(|part| part.file_name().is_some()).collect();
+        for part in above.into_iter().rev() {
+            volume.make_directory(part, MODE)?;
+        }
+    }
+    close(volume)
+}
+
+/// `trapeze mv`.
+pub fn mv(arguments: &cli::Mv) -> Result<()> {
+    let mut volume = volume(&arguments.target)?;
+    let (last, sources) = arguments.paths.split_last().expect("at least two paths");
+    let is_directory = volume.stat(last).is_ok_and(|attr| attr.kind == FileKind::Directory);
+    if sources.len() > 1 && !is_directory {
+        return Err(ToolError::Usage(format!("{} is not a directory", last.display())));
+    }
+    for from in sources {
+        let to = match is_directory {
+            true => last.join(from.file_name().unwrap_or_default()),
+            false => last.clone(),
+        };
+        volume.rename(from, &to)?;
+    }
+    close(volume)
+}
+
+/// `trapeze du`.
+pub fn du(arguments: &cli::Du) -> Result<()> {
+    let mut volume = volume(&arguments.target)?;
+    let (json, all) = (arguments.target.json, !arguments.summarize);
+    let show = |path: &Path, bytes: u64| match json {
+        true => print_json(&json!({ "path": path.to_string_lossy(), "used": bytes })),
+        false => println!("{:>8}  {}", Size(bytes).to_string(), path.display()),
+    };
+    for path in &arguments.paths {
+        let mut counted = BTreeSet::new();
+        let attr = volume.stat(path)?;
+        let bytes = match attr.kind {
+            FileKind::Directory => used(&mut volume, path, &mut counted, &|path, bytes| {
+                if all {
+                    show(path, bytes);
+                }
+            })?,
+            _ => attr.used,
+        };
+        show(path, bytes);
+    }
+    close(volume)
+}
+
+/// Storage of all that is in a directory, a file with several names once; `each` hears of the directories in it.
+fn used(
+    volume: &mut Volume,
+    folder: &Path,
+    counted: &mut BTreeSet<FileId>,
+    each: &dyn Fn(&Path, u64),
+) -> Result<u64> {
+    let mut sum = 0;
+    for entry in volume.list(folder)? {
+        let path: PathBuf = folder.join(name_of(&entry.name));
+        let Some(attr) = entry.attr else { continue };
+        if attr.kind == FileKind::Directory {
+            let inner = used(volume, &path, counted, each)?;
+            each(&path, inner);
+            sum += inner;
+        } else if attr.links < 2 || counted.insert(attr.file) {
+            sum += attr.used;
+        }
+    }
+    Ok(sum)
+}
