@@ -27,6 +27,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "files", "netmem", "kv",
         ],
     ),
+    ("papers", &["wire", "endpoint", "nic", "node", "names", "netmem", "sim"]),
     (
         "live",
         &[
@@ -45,15 +46,15 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "bench",
         &[
-            "wire", "endpoint", "nic", "node", "stripe", "netmem", "files", "kv", "sim", "live",
-            "trapeze", "terminal",
+            "wire", "endpoint", "nic", "node", "stripe", "netmem", "files", "kv", "sim", "papers",
+            "live", "trapeze", "terminal",
         ],
     ),
     (
         "command",
         &[
             "wire", "endpoint", "node", "store", "stripe", "names", "members", "netmem", "files",
-            "kv", "sim", "live", "trapeze", "terminal", "bench",
+            "kv", "sim", "papers", "live", "trapeze", "terminal", "bench",
         ],
     ),
     ("preload", &["live"]),

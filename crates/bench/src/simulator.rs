@@ -1,10 +1,10 @@
 //! How fast the simulator is on one processor: its bare queue, the adapter models, and a thousand servers of today.
 
 use crate::arguments;
+use papers::speed::{Hold, adapters, cluster};
 use serde::Serialize;
 use sim::hardware::fetching::{Fetched, Plan};
 use sim::queue::Picos;
-use sim::speed::{Hold, adapters, cluster};
 use std::time::{Duration, Instant};
 use terminal::progress;
 use terminal::table::{Table, print_json};

@@ -1,10 +1,10 @@
 //! What experiments of one's own may be made of: models, presets, and experiments to begin with, all in the binary.
 
+use papers::builtin::{EXAMPLES, EXPERIMENTS};
+use papers::models;
+use papers::{Model, Source};
 use serde_json::{Value, json};
 use sim::hardware::catalogue;
-use sim::papers::builtin::{EXAMPLES, EXPERIMENTS};
-use sim::papers::models;
-use sim::papers::{Model, Source};
 use terminal::table::print_json;
 
 /// The text of a preset or an experiment.

@@ -3,11 +3,11 @@
 //! What is printed and written is a function of the experiments: neither time nor the number of processors is in it.
 
 use crate::cli;
+use papers::builtin::{self, CATALOGUE};
+use papers::report::perfetto::Trace;
+use papers::report::{Drawing, Row};
+use papers::{Catalogue, Experiment, Fault, Outcome, Point, Source, Value, pages};
 use serde_json::json;
-use sim::papers::builtin::{self, CATALOGUE};
-use sim::papers::{Catalogue, Experiment, Fault, Outcome, Point, Source, Value, pages};
-use sim::report::perfetto::Trace;
-use sim::report::{Drawing, Row};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;

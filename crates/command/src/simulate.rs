@@ -3,10 +3,10 @@
 use crate::built_in;
 use crate::cli;
 use crate::papers::{self, PapersError};
+use ::papers::{Fault, Source};
 use serde_json::json;
 use sim::command::{Kind, kind, replay, search, simulate};
 use sim::experiment::Experiment;
-use sim::papers::{Fault, Source};
 use sim::run::Outcome;
 use sim::trace::Trace;
 use std::fs::File;

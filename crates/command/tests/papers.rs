@@ -90,7 +90,7 @@ fn one_thread_or_two_write_the_same_bytes() {
     assert_kept(&files);
 }
 
-/// One of the longest experiments says on two processors what is kept of one.
+/// One of the longest experiments says on two processors what `crates/papers/tests/papers.rs` keeps of one.
 #[test]
 fn whole_clusters_on_two_threads_are_as_kept() {
     let (names, others) = names();

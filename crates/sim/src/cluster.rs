@@ -76,11 +76,12 @@ fn member(
 }
 
 /// One bit for each disk.
-pub(crate) fn all_disks(count: u16) -> u32 {
+pub fn all_disks(count: u16) -> u32 {
     (1 << count) - 1
 }
 
-pub(crate) fn manager(servers: Vec<IoServer>, lends_mib: u32, scrub: Option<Duration>) -> Role {
+/// A manager for these I/O servers. It lends so many MiB, and scrubs its stores that often.
+pub fn manager(servers: Vec<IoServer>, lends_mib: u32, scrub: Option<Duration>) -> Role {
     Rc::new(move |boot| {
         let names = open(boot, StoreId::Names, names_store()).map_err(|error| error.to_string())?;
         let members = open(boot, StoreId::Members, members_store());
@@ -96,7 +97,8 @@ pub(crate) fn manager(servers: Vec<IoServer>, lends_mib: u32, scrub: Option<Dura
     })
 }
 
-pub(crate) fn server(
+/// An I/O server with a disk or more.
+pub fn server(
     manager: NodeId,
     cache_bytes: usize,
     lends_mib: u32,
@@ -113,7 +115,8 @@ pub(crate) fn server(
     })
 }
 
-pub(crate) fn mount(
+/// A mount, which may also move columns now and then, or keep backups of the names.
+pub fn mount(
     manager: NodeId,
     (moves_per_minute, widens_per_minute): (u32, u32),
     lends_mib: u32,

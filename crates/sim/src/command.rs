@@ -16,7 +16,7 @@ use toml::de::DeTable;
 pub enum Kind {
     /// A cluster under faults ([`crate::experiment`]).
     Faults,
-    /// A model and what is expected of it ([`crate::papers::experiment`]).
+    /// A model and what is expected of it (`papers::experiment`).
     Model,
 }
 

@@ -12,7 +12,6 @@
 //!               │  └──► workload  what applications do, checked by checker
 //!               └─ fingerprint, trace
 //!   memory                      clusters with network memory: programs, registry, checker
-//!   cooperative                 what placement policies of network memory are worth
 //!   underlay                    instead of plain links and disks: the nodes on what follows
 //!   hardware                    buses, adapters, links and disks of the papers' machines and of today's
 //! ```
@@ -23,7 +22,6 @@ mod borrower;
 pub mod clock;
 pub mod cluster;
 pub mod command;
-pub mod cooperative;
 pub mod data_check;
 pub mod decay;
 pub mod disk;
@@ -39,17 +37,12 @@ pub mod memory;
 pub mod meta;
 pub mod name_check;
 pub mod network;
-pub mod papers;
 pub mod queue;
-pub mod queueing;
 pub mod random;
-pub mod report;
 mod restoring;
 pub mod run;
 mod salvaging;
-pub mod slice;
 pub mod source;
-pub mod speed;
 pub mod storage;
 mod strikes;
 pub mod tokens;

@@ -71,7 +71,7 @@ pub enum Preset {
     Link(Link),
     /// A disk.
     Disk(Disk),
-    /// Constants of a model without hardware, which knows what they are (`crate::papers::constants`).
+    /// Constants of a model without hardware, which knows what they are (`papers::constants`).
     Constants,
 }
 

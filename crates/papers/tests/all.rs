@@ -1,0 +1,7 @@
+//! The papers' numbers, and what is made of them. One program, which is linked once.
+
+mod hardware;
+mod papers;
+mod queueing;
+mod report;
+mod slice;
