@@ -28,18 +28,14 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("papers", &["wire", "endpoint", "nic", "node", "names", "netmem", "sim"]),
-    (
-        "live",
-        &[
-            "wire", "endpoint", "netrpc", "nic", "node", "store", "stripe", "netmem", "names",
-            "members", "files", "kv",
-        ],
-    ),
+    ("live", &["wire", "endpoint", "nic", "node", "store", "netmem"]),
+    ("region", &["wire", "endpoint", "netrpc", "netmem", "live"]),
+    ("sockets", &["wire", "endpoint", "node", "kv", "live"]),
     (
         "trapeze",
         &[
             "wire", "endpoint", "netrpc", "node", "store", "stripe", "names", "members", "netmem",
-            "files", "kv", "live",
+            "files", "kv", "live", "region",
         ],
     ),
     ("terminal", &["trapeze"]),
@@ -47,18 +43,18 @@ const LAYERS: &[(&str, &[&str])] = &[
         "bench",
         &[
             "wire", "endpoint", "nic", "node", "stripe", "netmem", "files", "kv", "sim", "papers",
-            "live", "trapeze", "terminal",
+            "live", "region", "trapeze", "terminal",
         ],
     ),
     (
         "command",
         &[
             "wire", "endpoint", "node", "store", "stripe", "names", "members", "netmem", "files",
-            "kv", "sim", "papers", "live", "trapeze", "terminal", "bench",
+            "kv", "sim", "papers", "live", "region", "sockets", "trapeze", "terminal", "bench",
         ],
     ),
-    ("preload", &["live"]),
-    ("capi", &["wire", "endpoint", "netrpc", "node", "netmem", "live", "trapeze"]),
+    ("preload", &["region"]),
+    ("capi", &["wire", "endpoint", "netrpc", "node", "netmem", "live", "region", "trapeze"]),
     ("rig", &["wire", "endpoint", "node"]),
     ("fuzz-bodies", &["wire", "endpoint", "netrpc", "node", "stripe", "members", "kv", "live"]),
     ("xtask", &[]),

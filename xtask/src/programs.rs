@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Packages whose tests run processes, sockets and timers.
-const REAL: [&str; 5] = ["capi", "command", "live", "preload", "trapeze"];
+const REAL: [&str; 7] = ["capi", "command", "live", "preload", "region", "sockets", "trapeze"];
 /// Suites of theirs that compute all the same.
 const COMPUTING: [&str; 2] = ["command/papers", "command/sim"];
 /// Packages whose tests run the program `trapeze`, which Cargo may link after them.

@@ -82,7 +82,7 @@ mod tests {
         trapeze/memory: slaps\tmemcslap is not installed\n\
         trapeze/memory: slaps\tso is the other\n\
         capi/abi: mounts\tthere is no cc\n\
-        live/region_fatal: the_child\tno userfaultfd\n\
+        region/fatal: the_child\tno userfaultfd\n\
         half a line";
 
     fn names(names: &[&str]) -> BTreeSet<String> {

@@ -4,7 +4,7 @@ use crate::ep::{Ep, read_sized, security, text, tpz_ep_t, wait_policy};
 use crate::error::*;
 use crate::limits::MEMORY_BYTES_MAX;
 use live::clock;
-use live::region::peer::{LineConfig, PeerConfig};
+use region::peer::{LineConfig, PeerConfig};
 use std::ffi::{c_char, c_int};
 use std::rc::Rc;
 use std::time::Duration;

@@ -1,15 +1,15 @@
-//! Regions: memory that is larger than what of it is here. See [`live::region`].
+//! Regions: memory that is larger than what of it is here. See [`region`].
 
 use crate::cluster;
 use crate::ep::{on_ep, read_sized, security, text, tpz_ep_t, wait_policy};
 use crate::error::*;
 use endpoint::limits::PAGE_BYTES;
-use live::region::peer::{LineConfig, PeerConfig, Peers};
-use live::region::uffd::OpenError;
-use live::region::{
+use netmem::{Service, SpaceId};
+use region::peer::{LineConfig, PeerConfig, Peers};
+use region::uffd::OpenError;
+use region::{
     Access, Advice, Backing, FaultError, Faults, FileBacking, Region, RegionConfig, RegionError,
 };
-use netmem::{Service, SpaceId};
 use std::ffi::{c_char, c_int, c_void};
 use std::path::Path;
 use std::ptr::null_mut;

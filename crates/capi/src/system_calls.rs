@@ -1,8 +1,8 @@
-//! System calls on memory that may be a region's. See [`live::region::calls`].
+//! System calls on memory that may be a region's. See [`region::calls`].
 
 use crate::error::*;
 use crate::limits::PARTS_MAX;
-use live::region::calls;
+use region::calls;
 use rustix::net::{RecvFlags, SendFlags};
 use std::ffi::{c_int, c_void};
 use std::io::{self, IoSlice, IoSliceMut};

@@ -5,9 +5,9 @@
 
 use crate::cli::{RunEnd, RunProgram};
 use live::link::{Address, Security};
-use live::region::peer::{self, PeerConfig};
-use live::region::uffd::{Features, Origin, Uffd};
 use netmem::SpaceId;
+use region::peer::{self, PeerConfig};
+use region::uffd::{Features, Origin, Uffd};
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::MemfdFlags;
 use std::fs::File;

@@ -3,7 +3,7 @@
 use crate::memory::{give_back, take};
 use crate::real;
 use crate::setup::{has, is_large, parts};
-use live::region::Advice;
+use region::Advice;
 use std::ffi::{c_int, c_void};
 
 /// Flags that ask for more than private memory of zeros.

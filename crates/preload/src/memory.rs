@@ -3,7 +3,7 @@
 use crate::arena::PAGE_BYTES;
 use crate::real::{__libc_calloc, __libc_malloc, Next};
 use crate::setup::{has, is_large, parts};
-use live::region::Advice;
+use region::Advice;
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::mem::transmute;

@@ -2,8 +2,8 @@
 
 use crate::arena::{Arena, PAGE_BYTES};
 use crate::memory::refused;
-use live::region::peer::{PeerConfig, Peers};
-use live::region::{Backing, Faults, FileBacking, Region, RegionConfig};
+use region::peer::{PeerConfig, Peers};
+use region::{Backing, Faults, FileBacking, Region, RegionConfig};
 use std::ffi::c_int;
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};

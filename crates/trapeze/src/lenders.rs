@@ -6,9 +6,9 @@ use crate::serve;
 use crate::status::ask_once;
 use crate::status::memory::Memory;
 use live::link::{Address, Security};
-use live::region::limits::HOLDERS_MAX;
 use live::wait::WaitPolicy;
 use members::{Member, Roles};
+use region::limits::HOLDERS_MAX;
 use std::path::Path;
 
 /// Those that are up, and what links to them need.

@@ -5,7 +5,7 @@ type Outcome = Result<(), Box<dyn std::error::Error>>;
 
 fn a_region() -> Outcome {
     // begin
-    use live::region::{Access, Advice, FileBacking, Region, RegionConfig};
+    use region::{Access, Advice, FileBacking, Region, RegionConfig};
 
     let backing = FileBacking::open("/var/tmp/table".as_ref(), 64 << 30)?;
     let frames = (4 << 30) / 4096; // 4 GiB of 64 GiB
@@ -20,8 +20,8 @@ fn a_region() -> Outcome {
 fn a_region_of_peers() -> Outcome {
     // begin
     use live::link::Security;
-    use live::region::peer::{PeerConfig, Peers};
-    use live::region::{Region, RegionConfig};
+    use region::peer::{PeerConfig, Peers};
+    use region::{Region, RegionConfig};
 
     let holders = ["tcp:10.0.0.2:7000", "tcp:10.0.0.3:7000", "tcp:10.0.0.4:7000"];
     let holders = holders.iter().map(|at| at.parse()).collect::<Result<_, _>>()?;
