@@ -4,6 +4,7 @@
 mod disk;
 mod files;
 mod forget;
+mod manual;
 pub mod memory;
 mod program;
 mod restore;
@@ -22,6 +23,7 @@ use trapeze::socket_access::ListenAccess;
 pub use disk::{AddDisk, Disk};
 pub use files::{Cat, Cp, Du, Mkdir, Mv, Paths, Rm, default_cluster, in_cluster};
 pub use forget::Forget;
+pub use manual::{Completions, Man};
 pub use memory::{Listen, Memory};
 pub use program::{RunEnd, RunProgram};
 pub use restore::{Backup, Restore, Salvage};
@@ -109,6 +111,10 @@ pub enum Command {
     /// Waits for the end of a program of `run`, and has its pages forgotten: started by it
     #[command(hide = true)]
     RunEnd(RunEnd),
+    /// Write a man page for each command
+    Man(Man),
+    /// Print what completes commands and flags in a shell
+    Completions(Completions),
     /// Forward packets between two adapters on this machine, with and without the payload cache
     Forward(Forward),
     /// The far end of a bare ring or socket: the baseline of the measurements

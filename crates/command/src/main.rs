@@ -13,6 +13,7 @@ mod copy;
 mod demo;
 mod directories;
 mod forget;
+mod manual;
 mod memory;
 mod mount_helper;
 mod mount_options;
@@ -74,6 +75,7 @@ fn prepare(command: &Command) -> std::io::Result<()> {
         | Command::Health(_)
         | Command::Top(_)
         | Command::Sim(_)
+        | Command::Completions(_)
         | Command::Papers(_) => end_with_pipes(),
         _ => Ok(()),
     }
@@ -114,6 +116,8 @@ fn run(command: Command) -> Result<(), Box<dyn std::error::Error>> {
         Command::Papers(arguments) => papers::papers(&arguments)?,
         Command::Run(arguments) => preloaded::run(&arguments)?,
         Command::RunEnd(arguments) => preloaded::end(&arguments)?,
+        Command::Man(arguments) => manual::man(&arguments)?,
+        Command::Completions(arguments) => manual::completions(&arguments)?,
         Command::Bench(what) => bench::run(&what)?,
         Command::Forward(arguments) => bench::forward::run(&arguments)?,
         Command::BenchHolder(arguments) => bench::regions::hold(&arguments)?,

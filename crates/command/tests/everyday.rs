@@ -192,3 +192,45 @@ fn init_and_join_write_the_period_of_the_scrub_to_the_configuration() {
     assert_eq!(written("joined").as_deref(), Some("0.5"));
     manager.stop().unwrap();
 }
+
+/// Commands that the help names.
+fn commands() -> Vec<String> {
+    let help = told(&trapeze(&["--help"]));
+    let list = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
+    let names = list.lines().filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
+    names.filter(|name| !name.is_empty() && *name != "help").map(String::from).collect()
+}
+
+#[test]
+fn every_command_has_a_man_page_with_its_flags() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("man1");
+    assert!(trapeze(&["man", text(&dir)]).status.success());
+    let commands = commands();
+    assert!(commands.len() > 20, "{commands:?}");
+    for command in &commands {
+        let page = fs::read_to_string(dir.join(format!("trapeze-{command}.1"))).unwrap();
+        let help = told(&trapeze(&[command, "--help"]));
+        let flags = help.lines().filter_map(|line| {
+            line.trim_start().split([' ', ',']).find(|word| word.starts_with("--"))
+        });
+        for flag in flags {
+            let escaped = flag.replace('-', "\\-");
+            assert!(page.contains(&escaped), "{command}: {flag} is not in its page:\n{page}");
+        }
+    }
+}
+
+#[test]
+fn bash_completes_commands_and_flags() {
+    let complete = |words: &str| {
+        let script = format!(
+            "eval \"$({} completions bash)\"; COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); \
+             _trapeze trapeze \"${{COMP_WORDS[-1]}}\" x; echo \"${{COMPREPLY[@]}}\"",
+            text(program())
+        );
+        told(&Command::new("bash").args(["-c", &script]).output().unwrap())
+    };
+    assert_eq!(complete("trapeze quar").trim(), "quarantine");
+    assert_eq!(complete("trapeze mount --nonem").trim(), "--nonempty");
+}
