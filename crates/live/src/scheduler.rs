@@ -30,7 +30,7 @@ pub fn switches() -> u64 {
 /// message. Not always, because its own clients are interrupted by it, too. Kernels before Linux 6.12 have one slice
 /// for all; there nothing changes.
 #[derive(Debug)]
-pub struct Slices {
+pub(crate) struct Slices {
     /// Processor time in ns, time in which it waited for the processor in ns, times that it got the processor.
     schedstat: Option<File>,
     seen: (u64, u64),

@@ -1,4 +1,5 @@
-//! `trapeze status`, `health`, `top` and `metrics`: what the machines tell (`trapeze::status`), for people and monitors.
+//! `trapeze status`, `health`, `top` and `metrics`: what the machines tell (`trapeze::status`), for people and for
+//! monitors.
 
 mod exporter;
 mod keyboard;
