@@ -4,12 +4,12 @@
 //! it is to happen, the service then truncates every object, [`Transaction::truncated`] ends it. A restart between
 //! them finds the record and does the objects again.
 
-use crate::field::encoded;
 use crate::keys;
 use crate::lookup::Entry;
 use crate::permissions::{WRITE, Who, without_set_id};
 use crate::record::Inode;
 use crate::transaction::{Effect, Transaction};
+use wire::field::encoded;
 use wire::layout::column_mask;
 use wire::{Errno, FileId, FileKind, SetAttr, SetTime, Wall};
 

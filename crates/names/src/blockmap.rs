@@ -10,11 +10,11 @@
 //! and after a change was given up, every object is told the layout, on stable storage. So the latest layout that any
 //! object knows places every byte that was ever written, and what lies elsewhere was given up or is a copy.
 
-use crate::field::encoded;
 use crate::keys::{self, Table};
 use crate::limits::{FRAGMENTS_MAX, LINEAGE_EPOCHS_SHIFT};
 use crate::permissions::Who;
 use crate::transaction::Transaction;
+use wire::field::encoded;
 use wire::{BlockMap, Errno, FileId, Fragment, Home, Layout, Placement};
 
 impl Transaction<'_> {

@@ -114,9 +114,9 @@ pub(crate) fn unfinished_at(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::field::encoded;
     use stripe::Description;
     use wire::NodeId;
+    use wire::field::encoded;
 
     const UNIT: u64 = 4096;
 

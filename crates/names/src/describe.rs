@@ -3,7 +3,6 @@
 //! This is bounded and in memory only. Changes that are forgotten, when the manager dies or when more change at once
 //! than is kept, is found again by a walk over the names.
 
-use crate::field::{Field, encoded};
 use crate::keys::{self, Table};
 use crate::limits::{DESCRIBED_DIRECTORIES_MAX, DESCRIBED_FILES_MAX, DESCRIBED_SCAN_MAX};
 use crate::manager::Manager;
@@ -11,6 +10,7 @@ use crate::record::{Named, Regular};
 use crate::transaction::Transaction;
 use std::collections::{BTreeMap, BTreeSet};
 use stripe::Description;
+use wire::field::{Field, encoded};
 use wire::layout::column_mask;
 use wire::{
     Attr, BlockMap, Decoder, Errno, FileId, FileKind, Fragment, Home, Layout, Placement, Wall,

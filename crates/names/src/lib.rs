@@ -24,7 +24,6 @@ mod columns;
 mod create;
 mod describe;
 mod directory;
-mod field;
 mod keys;
 pub mod limits;
 mod lineage;

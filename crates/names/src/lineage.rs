@@ -8,7 +8,6 @@
 //! those of different lineages differ whatever became of the counters. An older copy of a store that goes above others
 //! still says that it does; that it is a copy tells the number of the store, which a restore draws anew.
 
-use crate::field::encoded;
 use crate::keys;
 use crate::limits::{
     LINEAGE_SHIFT, LINEAGES_MAX, LIVES_MAX, SERIALS_BY_CLOCK, SERIALS_EPOCH, SERIALS_LEAP,
@@ -19,6 +18,7 @@ use crate::record::{Content, Directory, Inode, Life, Site, Volume};
 use node::Bug;
 use store::{Append, Batch};
 use stripe::Witness;
+use wire::field::encoded;
 use wire::{Attr, FileId, FileKind, NodeId, Wall};
 
 /// A server knows of a store that is beyond this one.

@@ -5,7 +5,6 @@
 //! under way) can be made again from it, but for locks and for opens for reading: their clients say them again.
 
 use crate::describe::Changed;
-use crate::field::{Field, encoded};
 use crate::keys::{self, Table};
 use crate::locks::Locks;
 use crate::opens::{Holder, Opens};
@@ -18,6 +17,7 @@ use node::{Bug, Bugs};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, ControlFlow};
 use store::{Append, Store, StoreError};
+use wire::field::{Field, encoded};
 use wire::{BlockMap, Decoder, Errno, FileId, Home, NodeId, Placement, Time, VolumeId, Wall};
 
 /// What a store of names is, for [`store::Config`].

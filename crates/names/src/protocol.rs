@@ -5,7 +5,6 @@
 
 use crate::create::How;
 use crate::directory::{Listing, ListingEntry, Span};
-use crate::field::{Field, fields};
 use crate::lookup::Entry;
 use crate::permissions::{Basis, Who};
 use crate::record::Policy;
@@ -14,6 +13,7 @@ use crate::salvage::Salvaged;
 use crate::sessions::{Claim, Final};
 use endpoint::FrameMut;
 use node::rings::{Lock, VolumeSpace};
+use wire::field::{Field, Output, fields};
 use wire::limits::BODY_BYTES;
 use wire::{Decoder, FileId, Fragment, Home, NodeId, SetAttr, Short, VolumeId};
 
@@ -21,7 +21,7 @@ use wire::{Decoder, FileId, Fragment, Home, NodeId, SetAttr, Short, VolumeId};
 const KERNEL: u32 = u32::MAX;
 
 impl<'a> Field<'a> for Who<'a> {
-    fn put(&self, out: &mut Vec<u8>) {
+    fn put(&self, out: &mut impl Output) {
         self.uid.put(out);
         self.gid.put(out);
         match self.basis() {
@@ -43,12 +43,12 @@ impl<'a> Field<'a> for Who<'a> {
 }
 
 impl<'a> Field<'a> for How {
-    fn put(&self, out: &mut Vec<u8>) {
+    fn put(&self, out: &mut impl Output) {
         match self {
-            How::Unchecked => out.push(0),
-            How::Guarded => out.push(1),
+            How::Unchecked => 0u8.put(out),
+            How::Guarded => 1u8.put(out),
             How::Exclusive(verifier) => {
-                out.push(2);
+                2u8.put(out);
                 verifier.put(out);
             }
         }
@@ -476,7 +476,7 @@ mod tests {
             Who::decided(7, 8),
             Who::decided(7, 8).having_seen(seen),
         ] {
-            let bytes = crate::field::encoded(&who);
+            let bytes = wire::field::encoded(&who);
             let got = Who::take(&mut Decoder::new(&bytes)).unwrap();
             assert_eq!((got.uid, got.gid, got.basis()), (who.uid, who.gid, who.basis()));
             assert!(Who::take(&mut Decoder::new(&bytes[..bytes.len() - 1])).is_err());

@@ -7,7 +7,6 @@
 //! have may be newer than the store too, as a column is that moved since. What somebody put back by hand is left alone
 //! until somebody drops it by hand.
 
-use crate::field::{Field, encoded, fields};
 use crate::keys::{self, Table};
 use crate::limits::{CHANGES_MAX, QUARANTINE_SECONDS};
 use crate::permissions::Who;
@@ -15,6 +14,7 @@ use crate::record::{Site, Volume};
 use crate::transaction::{Effect, Transaction};
 use node::Bug;
 use stripe::Kept;
+use wire::field::{Field, Output, encoded, fields};
 use wire::{Decoder, Errno, FileId, Home, NodeId, ObjectId, Short};
 
 /// Why no file has an object.
@@ -39,8 +39,8 @@ pub enum Standing {
 }
 
 impl<'a> Field<'a> for Unclaimed {
-    fn put(&self, out: &mut Vec<u8>) {
-        out.push(*self as u8);
+    fn put(&self, out: &mut impl Output) {
+        (*self as u8).put(out);
     }
     fn take(input: &mut Decoder<'a>) -> Result<Self, Short> {
         match input.u8()? {

@@ -3,8 +3,8 @@
 //! Records are decoded by the release that finds their volume's format version its own; a record that does not decode
 //! is damage and answered with EIO.
 
-use crate::field::{Field, fields};
 use crate::stores::{IoServer, homes_of};
+use wire::field::{Field, Output, fields};
 use wire::layout::{UNIT_BYTES_DEFAULT, WIDTH_MAX};
 use wire::{Attr, Decoder, FileId, FileKind, Home, Layout, NodeId, Short, VolumeId, Wall};
 
@@ -161,7 +161,7 @@ pub struct Inode {
 }
 
 impl<'a> Field<'a> for Inode {
-    fn put(&self, out: &mut Vec<u8>) {
+    fn put(&self, out: &mut impl Output) {
         self.attr.put(out);
         match &self.content {
             Content::Regular(regular) => regular.put(out),
@@ -303,7 +303,7 @@ fields!(Answered { sequence, reply });
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::field::encoded;
+    use wire::field::encoded;
 
     #[test]
     fn inodes_of_every_kind_survive() {

@@ -1,7 +1,6 @@
 //! Removing names, and files when their last name and last user are gone.
 
 use crate::attributes;
-use crate::field::encoded;
 use crate::keys::{self, Table};
 use crate::limits::CHANGES_MAX;
 use crate::lookup::check_name;
@@ -9,6 +8,7 @@ use crate::permissions::{EXECUTE, WRITE, Who};
 use crate::record::{Content, Inode, Named, Removed};
 use crate::transaction::{Effect, Transaction};
 use node::Bug;
+use wire::field::encoded;
 use wire::{Attr, Errno, FileId, FileKind, SetAttr, Wall};
 
 /// What went with its last name and has no bytes elsewhere: a directory, a symbolic link, a FIFO, a device. Whoever has

@@ -4,7 +4,6 @@
 //! Objects go on without the store. A file may have been written, truncated, moved or removed since; so its size, its
 //! truncate generation and the disks of its columns are the objects' to say, and until they did the file is not opened.
 
-use crate::field::{Field, encoded, fields};
 use crate::keys::{self, Table};
 use crate::manager::{OpenError, damaged};
 use crate::record::{FORMAT, Inode, Volume};
@@ -12,6 +11,7 @@ use crate::sessions::Final;
 use crate::transaction::{Effect, Transaction};
 use std::ops::ControlFlow;
 use store::{Append, Batch, Entry, Store};
+use wire::field::{Field, Output, encoded, fields};
 use wire::{Decoder, Errno, FileId, Fragment, Layout, Short, Wall};
 
 /// What is known of a file of a restored volume.
@@ -47,8 +47,8 @@ impl Restored {
 }
 
 impl<'a> Field<'a> for Restored {
-    fn put(&self, out: &mut Vec<u8>) {
-        out.push(*self as u8);
+    fn put(&self, out: &mut impl Output) {
+        (*self as u8).put(out);
     }
     fn take(input: &mut Decoder<'a>) -> Result<Self, Short> {
         match input.u8()? {

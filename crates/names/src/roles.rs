@@ -86,10 +86,10 @@ fn is_placed(column: u16, (home, reply, told): &Candidate<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::field::encoded;
     use stripe::Description;
     use stripe::protocol::Shape;
     use wire::NodeId;
+    use wire::field::encoded;
 
     type Said = (u16, u32, Role);
 

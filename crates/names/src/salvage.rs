@@ -3,13 +3,13 @@
 //! It keeps its number, by which its objects are found, and comes under `/lost+found` with the path that it was last
 //! known by. Whether the objects are what they should be is then compared as in any restored volume.
 
-use crate::field::{encoded, fields};
 use crate::keys;
 use crate::permissions::Who;
 use crate::record::{Content, Inode, Named, Regular, Site};
 use crate::restored::Restored;
 use crate::transaction::Transaction;
 use node::Bug;
+use wire::field::{encoded, fields};
 use wire::limits::NAME_BYTES_MAX;
 use wire::{Attr, Errno, FileId, FileKind, Fragment, Layout};
 

@@ -4,7 +4,6 @@
 //! session ends: by the client's own final values when it was the only writer all the time, else by what the objects
 //! say (`settling`).
 
-use crate::field::{encoded, fields};
 use crate::keys;
 use crate::limits::CHANGES_MAX;
 use crate::lookup::Entry;
@@ -13,6 +12,7 @@ use crate::permissions::{Who, without_set_id};
 use crate::record::{Inode, Reader, Session};
 use crate::transaction::{Effect, Transaction};
 use node::Bug;
+use wire::field::{encoded, fields};
 use wire::{Errno, FileId, Wall};
 
 /// What the last writer knows of a file.

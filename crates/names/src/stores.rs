@@ -4,11 +4,11 @@
 //! is stands in the layout, so that nothing moves when disks or servers are added. A server that is to be taken away is
 //! *retired*: it keeps what it has and gets nothing new.
 
-use crate::field::{encoded, fields};
 use crate::keys::{self, Table};
 use crate::permissions::Who;
 use crate::transaction::{Effect, Transaction};
 use std::collections::BTreeSet;
+use wire::field::{encoded, fields};
 use wire::{Errno, Home, NodeId};
 
 /// An I/O server, as its manager knows it.

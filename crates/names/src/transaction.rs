@@ -1,7 +1,6 @@
 //! One operation on the name space: it reads, decides, and collects what is to change. Nothing has happened until the
 //! manager commits what it collected, all of it in one batch; an operation that fails leaves nothing.
 
-use crate::field::{Field, encoded};
 use crate::keys;
 use crate::limits::CHANGES_BYTES_MAX;
 use crate::locks::Locks;
@@ -14,6 +13,7 @@ use node::{Bug, Bugs};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use store::{Batch, Store};
+use wire::field::{Field, encoded};
 use wire::{Decoder, Errno, FileId, NodeId, Wall};
 
 /// Bytes of a change in a batch beside key and value.

@@ -10,7 +10,8 @@ use endpoint::{Frame, FrameMut};
 use std::fmt;
 use std::sync::Arc;
 use wire::attr::{Attr, Errno, SetAttr};
-use wire::{FileId, ObjectId};
+use wire::field::{Field, Output, fields};
+use wire::{Decoder, FileId, ObjectId, Short};
 
 pub use meta::{MetaDone, MetaError, MetaOp, MetaRequest, MetaWork, StoreId};
 
@@ -320,6 +321,17 @@ pub struct Lock {
     /// Process that holds it.
     pub pid: u32,
 }
+fields!(Lock { start, end, kind, pid });
+
+impl<'a> Field<'a> for LockKind {
+    fn put(&self, out: &mut impl Output) {
+        (*self as u8).put(out);
+    }
+    fn take(input: &mut Decoder<'a>) -> Result<Self, Short> {
+        let all = [LockKind::Read, LockKind::Write, LockKind::Unlock];
+        all.get(usize::from(input.u8()?)).copied().ok_or(Short)
+    }
+}
 
 /// A file operation, inode-shaped as FUSE and NFS ask it. Flags are Linux's open(2) and rename(2) values.
 #[derive(Debug)]
@@ -523,6 +535,7 @@ pub struct VolumeSpace {
     /// Files that may still be made.
     pub free_files: u64,
 }
+fields!(VolumeSpace { total_bytes, free_bytes, files, free_files });
 
 /// What a file operation brought.
 #[derive(Debug)]

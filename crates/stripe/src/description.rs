@@ -10,8 +10,9 @@
 //! the log. No later description takes it back: one of an earlier layout leaves the layout that the object has.
 
 use crate::limits::{DESCRIBED_LAYOUT_BYTES_MAX, DESCRIBED_PATH_BYTES_MAX};
-use crate::protocol::{Shape, decode_object, encode_object};
+use crate::protocol::Shape;
 use wire::codec::{Decoder, Encoder, Short};
+use wire::field::Field;
 use wire::limits::{TRAILER_BYTES_MAX, TRAILER_WORD_BYTES};
 use wire::{ObjectId, Wall};
 
@@ -84,8 +85,7 @@ impl Description {
     pub fn encode(&self, out: &mut Encoder<'_>) {
         let (layout, path) = (self.kept_layout(), self.kept_path());
         out.u64(self.size).u64(self.used);
-        self.mtime.encode(out);
-        self.ctime.encode(out);
+        [self.mtime, self.ctime].put(out);
         out.u32(self.mode).u32(self.uid).u32(self.gid).u32(self.present);
         out.u16(layout.len() as u16).u16(path.len() as u16).raw(layout).raw(path);
     }
@@ -93,7 +93,7 @@ impl Description {
     /// Reads what [`encode`](Description::encode) wrote.
     pub fn decode(input: &mut Decoder<'_>) -> Result<Description, Short> {
         let (size, used) = (input.u64()?, input.u64()?);
-        let (mtime, ctime) = (Wall::decode(input)?, Wall::decode(input)?);
+        let [mtime, ctime] = Field::take(input)?;
         let (mode, uid, gid) = (input.u32()?, input.u32()?, input.u32()?);
         let present = input.u32()?;
         let (layout, path) = (usize::from(input.u16()?), usize::from(input.u16()?));
@@ -120,7 +120,7 @@ impl Told {
         let bytes = self.description.as_ref().map_or(0, Description::bytes);
         let mut trailer = vec![0; (4 + bytes).next_multiple_of(TRAILER_WORD_BYTES)];
         let mut out = Encoder::new(&mut trailer);
-        self.shape.encode(&mut out);
+        self.shape.put(&mut out);
         out.u8(self.description.is_some().into());
         if let Some(description) = &self.description {
             description.encode(&mut out);
@@ -131,7 +131,7 @@ impl Told {
     /// Reads it.
     pub fn decode(trailer: &[u8]) -> Result<Told, Short> {
         let mut input = Decoder::new(trailer);
-        let shape = Shape::decode(&mut input)?;
+        let shape = Shape::take(&mut input)?;
         let description = match input.u8()? {
             0 => None,
             _ => Some(Description::decode(&mut input)?),
@@ -158,7 +158,7 @@ pub fn encode_some(objects: &[(ObjectId, Description)]) -> (Vec<u8>, usize) {
     let mut trailer = vec![0; bytes.next_multiple_of(TRAILER_WORD_BYTES)];
     let mut out = Encoder::new(&mut trailer);
     for (object, description) in &objects[..count] {
-        encode_object(object, &mut out);
+        object.put(&mut out);
         description.encode(&mut out);
     }
     (trailer, count)
@@ -169,7 +169,9 @@ pub(crate) fn decode_some(
     count: u32,
 ) -> Result<Vec<(ObjectId, Description)>, Short> {
     let mut input = Decoder::new(trailer);
-    (0..count).map(|_| Ok((decode_object(&mut input)?, Description::decode(&mut input)?))).collect()
+    (0..count)
+        .map(|_| Ok((ObjectId::take(&mut input)?, Description::decode(&mut input)?)))
+        .collect()
 }
 
 #[cfg(test)]

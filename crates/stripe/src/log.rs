@@ -28,11 +28,11 @@ use crate::description::Description;
 use crate::format::{FORMAT_VERSION, crc_of_rest};
 use crate::limits::RECORD_META_BLOCKS_MAX;
 use crate::object::Head;
-use crate::protocol::{decode_object, encode_object};
 use std::rc::Rc;
 use wire::ObjectId;
 use wire::checksum::crc32c;
 use wire::codec::{Decoder, Encoder, Short};
+use wire::field::Field;
 use wire::limits::BLOCK_BYTES;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"TZLG");
@@ -178,8 +178,8 @@ impl Record {
         fixed.u32(MAGIC).u32(0).u16(FORMAT_VERSION).u8(self.kind as u8).u8(0);
         fixed.u32(self.meta_blocks() as u32).u32(generation.number).u32(self.runs.len() as u32);
         fixed.u64(chain.sequence).u32(self.data_blocks() as u32).u32(sums.len() as u32);
-        encode_object(&self.object, &mut fixed);
-        self.head.encode(&mut fixed);
+        self.object.put(&mut fixed);
+        self.head.put(&mut fixed);
         let mut tail = Encoder::new(&mut meta[SALT_AT..FIXED_BYTES]);
         tail.u64(generation.salt).u64(chain.previous).u64(chain.synced);
         let mut rest = Encoder::new(&mut meta[FIXED_BYTES..]);
@@ -280,7 +280,7 @@ impl Start {
     pub fn unverified(&self, meta: &[u8]) -> Result<Record, End> {
         let meta = meta.get(..self.meta_blocks * BLOCK_BYTES).ok_or(End::Here)?;
         let mut fixed = Decoder::new(&meta[40..]);
-        let (object, head) = (decode_object(&mut fixed)?, Head::decode(&mut fixed)?);
+        let (object, head) = (ObjectId::take(&mut fixed)?, Head::take(&mut fixed)?);
         let mut rest = Decoder::new(&meta[FIXED_BYTES..]);
         let runs = (0..self.runs)
             .map(|_| Ok(Run { first: rest.u64()?, count: rest.u32()? }))

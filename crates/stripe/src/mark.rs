@@ -8,7 +8,7 @@
 //! Both slots say the same: the one that is due is written durably, then the other one, which is the next that is due.
 //! A power cut tears one of them at most, and damage to one costs nothing.
 
-use wire::codec::{Decoder, Encoder, Short};
+use wire::field::fields;
 
 /// What a disk's label says of its log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,25 +24,9 @@ pub struct Mark {
     /// The salt of the next one: known before anything is written to it.
     pub next_salt: u64,
 }
+fields!(Mark { applied, durable, generation, salt, next_salt });
 
 impl Mark {
-    /// Appends the mark.
-    pub fn encode(&self, out: &mut Encoder<'_>) {
-        out.u64(self.applied).u64(self.durable).u32(self.generation);
-        out.u64(self.salt).u64(self.next_salt);
-    }
-
-    /// Reads what [`encode`](Mark::encode) wrote.
-    pub fn decode(input: &mut Decoder<'_>) -> Result<Mark, Short> {
-        Ok(Mark {
-            applied: input.u64()?,
-            durable: input.u64()?,
-            generation: input.u32()?,
-            salt: input.u64()?,
-            next_salt: input.u64()?,
-        })
-    }
-
     /// The salt of the log with this number, as far as it is known.
     pub fn salt_of(&self, generation: u32) -> Option<u64> {
         match generation.checked_sub(self.generation)? {

@@ -17,10 +17,11 @@
 use crate::description::Description;
 use crate::format::{FORMAT_VERSION, crc_of_rest};
 use crate::order::History;
-use crate::protocol::{Shape, decode_object, encode_object};
+use crate::protocol::Shape;
 use std::sync::LazyLock;
 use wire::checksum::{block_crc, crc32c};
-use wire::codec::{Decoder, Encoder, Short};
+use wire::codec::{Decoder, Encoder};
+use wire::field::{Field, fields};
 use wire::limits::BLOCK_BYTES;
 use wire::{ObjectId, Wall};
 
@@ -119,29 +120,10 @@ pub struct Head {
 }
 
 impl Head {
-    /// Bytes that [`encode`](Head::encode) writes.
+    /// Bytes that its encoding takes.
     pub const BYTES: usize = 4 + 4 + 8 + 12 + 3 + History::BYTES;
-
-    /// Appends the head.
-    pub fn encode(&self, out: &mut Encoder<'_>) {
-        out.u32(self.epoch).u32(self.truncations).u64(self.length);
-        self.mtime.encode(out);
-        self.shape.encode(out);
-        self.history.encode(out);
-    }
-
-    /// Reads what [`encode`](Head::encode) wrote.
-    pub fn decode(input: &mut Decoder<'_>) -> Result<Head, Short> {
-        Ok(Head {
-            epoch: input.u32()?,
-            truncations: input.u32()?,
-            length: input.u64()?,
-            mtime: Wall::decode(input)?,
-            shape: Shape::decode(input)?,
-            history: History::decode(input)?,
-        })
-    }
 }
+fields!(Head { epoch, truncations, length, mtime, shape, history });
 
 /// A header slot that could be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,8 +165,8 @@ impl Header {
         block.fill(0);
         let mut out = Encoder::new(block);
         out.u32(MAGIC).u32(0).u16(FORMAT_VERSION).u64(self.sequence);
-        encode_object(&self.object, &mut out);
-        self.head.encode(&mut out);
+        self.object.put(&mut out);
+        self.head.put(&mut out);
         if let Some(description) = description {
             let mut rest = Encoder::new(&mut block[DESCRIPTION_AT..]);
             description.encode(rest.u16(description.bytes() as u16));
@@ -207,8 +189,7 @@ impl Header {
             return None;
         }
         let sequence = input.u64().ok()?;
-        let object = decode_object(&mut input).ok()?;
-        let head = Head::decode(&mut input).ok()?;
+        let (object, head) = (ObjectId::take(&mut input).ok()?, Head::take(&mut input).ok()?);
         Some(Ok(Header { object, sequence, head }))
     }
 

@@ -19,6 +19,7 @@ use crate::mark::Mark;
 use crate::witness::Witness;
 use wire::checksum::crc32c;
 use wire::codec::{Decoder, Encoder, Short};
+use wire::field::{Field, Output, fields};
 use wire::limits::BLOCK_BYTES;
 
 /// When a server executed a write.
@@ -31,19 +32,10 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// Bytes that [`encode`](Stamp::encode) writes.
+    /// Bytes that its encoding takes.
     pub const BYTES: usize = 16;
-
-    /// Appends the stamp.
-    pub fn encode(&self, out: &mut Encoder<'_>) {
-        out.u64(self.life).u64(self.order);
-    }
-
-    /// Reads what [`encode`](Stamp::encode) wrote.
-    pub fn decode(input: &mut Decoder<'_>) -> Result<Stamp, Short> {
-        Ok(Stamp { life: input.u64()?, order: input.u64()? })
-    }
 }
+fields!(Stamp { life, order });
 
 /// Who wrote: one client, by its incarnation, nobody (0), or [`MANY`].
 pub type Writer = u64;
@@ -84,18 +76,6 @@ impl Commits {
     /// No server executes so many writes: in `through` it says [`elsewhere`](Commits::elsewhere).
     const ELSEWHERE: u64 = 1 << 63;
 
-    fn encode(&self, out: &mut Encoder<'_>) {
-        let elsewhere = if self.elsewhere { Commits::ELSEWHERE } else { 0 };
-        out.u64(self.life).u64(self.through | elsewhere).u64(self.writer).u64(self.cut);
-    }
-
-    fn decode(input: &mut Decoder<'_>) -> Result<Commits, Short> {
-        let (life, through) = (input.u64()?, input.u64()?);
-        let (elsewhere, through) =
-            (through & Commits::ELSEWHERE != 0, through & !Commits::ELSEWHERE);
-        Ok(Commits { life, through, writer: input.u64()?, cut: input.u64()?, elsewhere })
-    }
-
     /// Who wrote, as far as that must outlive this entry: moves follow each other faster than restarts, and a client
     /// may hold what it wrote before several of them.
     fn outlived_by(&self) -> Writer {
@@ -107,6 +87,20 @@ impl Commits {
     }
 }
 
+impl<'a> Field<'a> for Commits {
+    fn put(&self, out: &mut impl Output) {
+        let elsewhere = if self.elsewhere { Commits::ELSEWHERE } else { 0 };
+        [self.life, self.through | elsewhere, self.writer, self.cut].put(out);
+    }
+
+    fn take(input: &mut Decoder<'a>) -> Result<Commits, Short> {
+        let [life, through, writer, cut] = Field::take(input)?;
+        let (elsewhere, through) =
+            (through & Commits::ELSEWHERE != 0, through & !Commits::ELSEWHERE);
+        Ok(Commits { life, through, writer, cut, elsewhere })
+    }
+}
+
 /// What the latest lives that committed something of an object committed. Part of its durable head.
 ///
 /// Two would do for a server that restarts. A column that moves adds the life of its new server at once, and both may
@@ -114,26 +108,22 @@ impl Commits {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct History([Commits; History::LIVES]);
 
+impl<'a> Field<'a> for History {
+    fn put(&self, out: &mut impl Output) {
+        self.0.put(out);
+    }
+
+    fn take(input: &mut Decoder<'a>) -> Result<History, Short> {
+        Field::take(input).map(History)
+    }
+}
+
 impl History {
     /// Lives that are remembered, the latest one last.
     const LIVES: usize = 4;
     const LAST: usize = History::LIVES - 1;
-    /// Bytes that [`encode`](History::encode) writes.
+    /// Bytes that its encoding takes.
     pub const BYTES: usize = History::LIVES * 32;
-
-    /// Appends all.
-    pub fn encode(&self, out: &mut Encoder<'_>) {
-        self.0.iter().for_each(|commits| commits.encode(out));
-    }
-
-    /// Reads what [`encode`](History::encode) wrote.
-    pub fn decode(input: &mut Decoder<'_>) -> Result<History, Short> {
-        let mut history = History::default();
-        for commits in &mut history.0 {
-            *commits = Commits::decode(input)?;
-        }
-        Ok(history)
-    }
 
     /// After a commit of everything up to `through` in this life.
     pub fn after(mut self, life: u64, through: u64, writer: Writer) -> History {
@@ -280,8 +270,8 @@ impl Lives {
         let mut out = Encoder::new(block);
         out.u32(Lives::MAGIC).u32(0).u16(FORMAT_VERSION).u64(self.sequence);
         out.u32(self.lives.len() as u32).u16(self.disks);
-        self.mark.encode(&mut out);
-        self.witness.encode(&mut out);
+        self.mark.put(&mut out);
+        self.witness.put(&mut out);
         let mut rest = Encoder::new(&mut block[Lives::FIXED_BYTES..]);
         self.lives.iter().for_each(|life| {
             rest.u64(*life);
@@ -299,8 +289,8 @@ impl Lives {
         }
         let (sequence, count) = (input.u64().ok()?, input.u32().ok()? as usize);
         let disks = input.u16().ok()?;
-        let mark = Mark::decode(&mut input).ok()?;
-        let witness = Witness::decode(&mut input).ok()?;
+        let mark = Mark::take(&mut input).ok()?;
+        let witness = Witness::take(&mut input).ok()?;
         let mut rest = Decoder::new(block.get(Lives::FIXED_BYTES..)?);
         let lives: Result<Vec<u64>, Short> =
             (0..count.min(LIVES_MAX)).map(|_| rest.u64()).collect();
@@ -479,8 +469,8 @@ mod tests {
     fn a_history_survives_the_disk() {
         let history = History::default().after(7, 10, MANY).moved().after(8, 5, ME).cut(4096);
         let mut block = [0; History::BYTES];
-        history.encode(&mut Encoder::new(&mut block));
-        assert_eq!(History::decode(&mut Decoder::new(&block)), Ok(history));
+        history.put(&mut Encoder::new(&mut block));
+        assert_eq!(History::take(&mut Decoder::new(&block)), Ok(history));
     }
 
     #[test]

@@ -6,9 +6,10 @@
 //! truncate generation. ENXIO: the server has refused the disk since its start, or has none of that number. ENODEV: the
 //! disk went missing while it served. With both, the trailer says why in a sentence for people.
 
-use wire::codec::{Decoder, Encoder, Short};
+use wire::codec::{Decoder, Short};
+use wire::field::{Field, Output, body, fields};
 use wire::limits::{BLOCK_BYTES, BODY_BYTES, TRAILER_BYTES_MAX, TRAILER_WORD_BYTES};
-use wire::{FileId, ObjectId, VolumeId, Wall};
+use wire::{ObjectId, Wall};
 
 /// Operation numbers.
 pub mod op {
@@ -133,16 +134,17 @@ pub struct Shape {
 impl Shape {
     /// Most copies.
     pub const COPIES_MAX: u8 = 63;
+}
 
-    /// Appends it: 3 bytes.
-    pub fn encode(&self, out: &mut Encoder<'_>) {
+/// In 3 bytes.
+impl<'a> Field<'a> for Shape {
+    fn put(&self, out: &mut impl Output) {
         let last = self.copies.min(Shape::COPIES_MAX) | (self.role as u8) << 6;
-        out.u8(self.unit_shift).u8(self.width).u8(last);
+        [self.unit_shift, self.width, last].put(out);
     }
 
-    /// Reads what [`encode`](Shape::encode) wrote.
-    pub fn decode(input: &mut Decoder<'_>) -> Result<Shape, Short> {
-        let (unit_shift, width, last) = (input.u8()?, input.u8()?, input.u8()?);
+    fn take(input: &mut Decoder<'a>) -> Result<Shape, Short> {
+        let [unit_shift, width, last] = Field::take(input)?;
         let (copies, role) = (last & Shape::COPIES_MAX, Role::parse(last >> 6));
         Ok(Shape { unit_shift, width, copies, role })
     }
@@ -204,16 +206,18 @@ pub struct Kept {
 impl Kept {
     /// Bytes in a LIST reply.
     pub const BYTES: usize = 16;
+}
 
-    /// Appends name and disk, as LIST replies with them.
-    pub fn encode(&self, out: &mut Encoder<'_>) {
-        encode_object(&self.object, out);
-        out.u8(self.disk).u8(0);
+/// As LIST replies with it.
+impl<'a> Field<'a> for Kept {
+    fn put(&self, out: &mut impl Output) {
+        self.object.put(out);
+        [self.disk, 0].put(out);
     }
 
-    /// Reads what [`encode`](Kept::encode) wrote.
-    pub fn decode(input: &mut Decoder<'_>) -> Result<Kept, Short> {
-        Ok(Kept { object: decode_object(input)?, disk: input.u8()? })
+    fn take(input: &mut Decoder<'a>) -> Result<Kept, Short> {
+        let (object, [disk, _]) = (ObjectId::take(input)?, <[u8; 2]>::take(input)?);
+        Ok(Kept { object, disk })
     }
 }
 
@@ -231,32 +235,8 @@ pub struct DeviceRoom {
 impl DeviceRoom {
     /// Bytes in a SPACE reply.
     pub const BYTES: usize = 24;
-
-    /// Appends it, as SPACE replies with it.
-    pub fn encode(&self, out: &mut Encoder<'_>) {
-        out.u64(self.device).u64(self.total_bytes).u64(self.free_bytes);
-    }
-
-    /// Reads what [`encode`](DeviceRoom::encode) wrote.
-    pub fn decode(input: &mut Decoder<'_>) -> Result<DeviceRoom, Short> {
-        let (device, total_bytes, free_bytes) = (input.u64()?, input.u64()?, input.u64()?);
-        Ok(DeviceRoom { device, total_bytes, free_bytes })
-    }
 }
-
-/// Appends an object's name: 14 bytes.
-pub fn encode_object(object: &ObjectId, out: &mut Encoder<'_>) {
-    out.u32(object.volume.0).u64(object.file.0).u16(object.column);
-}
-
-/// Reads what [`encode_object`] wrote.
-pub fn decode_object(input: &mut Decoder<'_>) -> Result<ObjectId, Short> {
-    Ok(ObjectId {
-        volume: VolumeId(input.u32()?),
-        file: FileId(input.u64()?),
-        column: input.u16()?,
-    })
-}
+fields!(DeviceRoom { device, total_bytes, free_bytes });
 
 impl ObjectRequest {
     /// The bytes that it is about.
@@ -266,59 +246,28 @@ impl ObjectRequest {
 
     /// The body as it travels.
     pub fn encode(&self) -> [u8; BODY_BYTES] {
-        let mut body = [0; BODY_BYTES];
-        let mut out = Encoder::new(&mut body);
-        encode_object(&self.object, &mut out);
-        out.u32(self.epoch).u32(self.truncations).u64(self.offset).u32(self.bytes);
-        self.mtime.encode(&mut out);
-        self.shape.encode(&mut out);
-        out.u8(self.disk).u8(self.stable.into());
-        body
+        body(self)
     }
 
     /// Reads what [`encode`](ObjectRequest::encode) wrote.
     pub fn decode(body: &[u8]) -> Result<ObjectRequest, Short> {
-        let mut input = Decoder::new(body);
-        Ok(ObjectRequest {
-            object: decode_object(&mut input)?,
-            epoch: input.u32()?,
-            truncations: input.u32()?,
-            offset: input.u64()?,
-            bytes: input.u32()?,
-            mtime: Wall::decode(&mut input)?,
-            shape: Shape::decode(&mut input)?,
-            disk: input.u8()?,
-            stable: input.u8()? != 0,
-        })
+        Field::take(&mut Decoder::new(body))
     }
 }
+fields!(ObjectRequest { object, epoch, truncations, offset, bytes, mtime, shape, disk, stable });
 
 impl ObjectReply {
     /// The body as it travels.
     pub fn encode(&self) -> [u8; BODY_BYTES] {
-        let mut body = [0; BODY_BYTES];
-        let mut out = Encoder::new(&mut body);
-        out.u64(self.verifier).u64(self.length).u64(self.used);
-        self.mtime.encode(&mut out);
-        out.u32(self.epoch).u32(self.truncations).u64(self.order).u8(self.stable.into());
-        body
+        body(self)
     }
 
     /// Reads what [`encode`](ObjectReply::encode) wrote.
     pub fn decode(body: &[u8]) -> Result<ObjectReply, Short> {
-        let mut input = Decoder::new(body);
-        Ok(ObjectReply {
-            verifier: input.u64()?,
-            length: input.u64()?,
-            used: input.u64()?,
-            mtime: Wall::decode(&mut input)?,
-            epoch: input.u32()?,
-            truncations: input.u32()?,
-            order: input.u64()?,
-            stable: input.u8()? != 0,
-        })
+        Field::take(&mut Decoder::new(body))
     }
 }
+fields!(ObjectReply { verifier, length, used, mtime, epoch, truncations, order, stable });
 
 /// A sentence as a trailer, as much of it as a trailer holds.
 pub fn text_trailer(text: &str) -> Vec<u8> {
@@ -374,6 +323,7 @@ pub fn sum_at(trailer: &[u8], index: usize) -> Option<u32> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use wire::{FileId, VolumeId};
 
     #[test]
     fn a_sentence_survives_as_a_trailer_as_far_as_it_fits() {

@@ -10,6 +10,7 @@ use crate::order::{History, Lives, Stamp};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use wire::codec::{Decoder, Encoder, Short};
+use wire::field::Field;
 use wire::limits::TRAILER_BYTES_MAX;
 
 /// The order of writes among lives: the life's rank, then the number.
@@ -233,7 +234,7 @@ impl Past {
         let more = self.memory.as_ref().map_or(0, Memory::bytes);
         let mut trailer = vec![0; Past::FIXED_BYTES + more];
         let mut out = Encoder::new(&mut trailer);
-        self.history.encode(&mut out);
+        self.history.put(&mut out);
         if let Some(memory) = &self.memory {
             memory.encode(&mut out);
         }
@@ -243,7 +244,7 @@ impl Past {
     /// Reads what [`encode`](Past::encode) wrote.
     pub fn decode(trailer: &[u8]) -> Result<Past, Short> {
         let mut input = Decoder::new(trailer);
-        let history = History::decode(&mut input)?;
+        let history = History::take(&mut input)?;
         Ok(Past { history, memory: Memory::decode(&mut input)? })
     }
 }

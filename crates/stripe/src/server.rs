@@ -24,6 +24,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 use wire::codec::Encoder;
+use wire::field::Field;
 use wire::{Channel, Errno, NodeId, ObjectId, Time, VolumeId};
 
 /// What an I/O server is configured by.
@@ -455,8 +456,7 @@ impl Inner {
                 let rooms = shared.into_iter().map(|(device, [total_bytes, free_bytes])| {
                     DeviceRoom { device, total_bytes, free_bytes }
                 });
-                let encode = |room: DeviceRoom, out: &mut Encoder<'_>| room.encode(out);
-                self.reply_rows(request, reply, (devices, DeviceRoom::BYTES), rooms, encode);
+                self.reply_rows(request, reply, (devices, DeviceRoom::BYTES), rooms);
             }
             Err(errno) => self.cx.reply(request, Answer::error(errno)),
         }
@@ -516,18 +516,16 @@ impl Inner {
 
     fn reply_names(&self, request: Request, names: &[Kept]) {
         let reply = ObjectReply { length: names.len() as u64, ..ObjectReply::default() };
-        let encode = |name: &Kept, out: &mut Encoder<'_>| name.encode(out);
-        self.reply_rows(request, reply, (names.len(), Kept::BYTES), names.iter(), encode);
+        self.reply_rows(request, reply, (names.len(), Kept::BYTES), names.iter().copied());
     }
 
     /// Replies with so many rows of so many bytes.
-    fn reply_rows<T>(
+    fn reply_rows<'a>(
         &self,
         request: Request,
         reply: ObjectReply,
         (count, row_bytes): (usize, usize),
-        rows: impl Iterator<Item = T>,
-        encode: impl Fn(T, &mut Encoder<'_>),
+        rows: impl Iterator<Item = impl Field<'a>>,
     ) {
         let mut data = self.cx.pieces::<Frame>();
         if count > 0 {
@@ -536,7 +534,7 @@ impl Inner {
             };
             frame.fill(0);
             for (row, out) in rows.zip(frame.chunks_exact_mut(row_bytes)) {
-                encode(row, &mut Encoder::new(out));
+                row.put(&mut Encoder::new(out));
             }
             data.push(frame.freeze());
         }

@@ -6,7 +6,7 @@
 //! path, and no request waits for it.
 
 use crate::protocol::{ObjectReply, ObjectRequest};
-use wire::codec::{Decoder, Encoder, Short};
+use wire::field::fields;
 use wire::{Errno, Wall};
 
 /// How far a manager's store is. The later of two is the larger one.
@@ -24,6 +24,7 @@ pub struct Witness {
     /// When the manager told so, in seconds since 1970.
     pub told: u64,
 }
+fields!(Witness { lineage, sequence, store, incarnation, told });
 
 impl Witness {
     /// Whether it is of a later lineage, or of the same one and further.
@@ -36,21 +37,8 @@ impl Witness {
         self.sequence == 0
     }
 
-    /// Appends it.
-    pub fn encode(&self, out: &mut Encoder<'_>) {
-        out.u16(self.lineage).u64(self.sequence).u32(self.store);
-        out.u32(self.incarnation).u64(self.told);
-    }
-
-    /// Reads what [`encode`](Witness::encode) wrote.
-    pub fn decode(input: &mut Decoder<'_>) -> Result<Witness, Short> {
-        let (lineage, sequence) = (input.u16()?, input.u64()?);
-        let (store, incarnation) = (input.u32()?, input.u32()?);
-        Ok(Witness { lineage, sequence, store, incarnation, told: input.u64()? })
-    }
-
     /// The fields of a request that tell it.
-    pub(crate) fn put(&self, ask: &mut ObjectRequest) {
+    pub(crate) fn tell(&self, ask: &mut ObjectRequest) {
         (ask.epoch, ask.offset) = (self.lineage.into(), self.sequence);
         (ask.truncations, ask.bytes) = (self.store, self.incarnation);
         ask.mtime = Wall { seconds: self.told as i64, nanos: 0 };
@@ -94,7 +82,7 @@ mod tests {
         assert!(other.is_beyond(&one) && !one.is_beyond(&other));
         assert!(!Witness { told: 9, ..one }.is_beyond(&one));
         let mut ask = ObjectRequest::default();
-        other.put(&mut ask);
+        other.tell(&mut ask);
         assert_eq!(Witness::of_request(&ask), Ok(other));
         assert_eq!(Witness::of_reply(&other.reply()), Ok(other));
         ask.epoch = 1 << 16;

@@ -16,6 +16,7 @@ use node::{Answer, Bug, Pieces, Request};
 use std::ops::Range;
 use std::rc::Rc;
 use wire::codec::{Decoder, Short};
+use wire::field::Field;
 use wire::limits::{BLOCK_BYTES, TRAILER_WORD_BYTES};
 use wire::{Errno, ObjectId};
 
@@ -56,7 +57,7 @@ impl Inner {
         let data = self.take_data(request, ask)?;
         let sums = trailer_bytes(piece_count(ask.offset, ask.bytes as usize));
         let stamp = request.trailer().get(sums..).ok_or(Errno::EPROTO)?;
-        let stamp = Stamp::decode(&mut Decoder::new(stamp)).map_err(|_| Errno::EPROTO)?;
+        let stamp = Stamp::take(&mut Decoder::new(stamp)).map_err(|_| Errno::EPROTO)?;
         let object = self.object(ask).await?;
         self.wait_for_room(self.disk(&object), ask.bytes as usize).await?;
         let _changing = object.changes.acquire(1).await;
@@ -475,7 +476,7 @@ impl Inner {
 /// The objects that a trailer names, all on one disk.
 fn decode_all(trailer: &[u8], disk: u8) -> Result<Vec<ObjectId>, Short> {
     let each = trailer.chunks_exact(Kept::BYTES);
-    let decoded = each.map(|name| Kept::decode(&mut Decoder::new(name)));
+    let decoded = each.map(|name| Kept::take(&mut Decoder::new(name)));
     let kept: Vec<Kept> = decoded.collect::<Result<_, _>>()?;
     let on_it = kept.iter().all(|kept| kept.disk == disk);
     if on_it { Ok(kept.into_iter().map(|kept| kept.object).collect()) } else { Err(Short) }

@@ -1,6 +1,5 @@
 //! What a file is to its users: attributes, kinds, error numbers. The meanings are NFSv3's (RFC 1813 section 2.5).
 
-use crate::codec::{Decoder, Encoder, Short};
 use crate::ids::FileId;
 
 /// Kind of a file (RFC 1813 `ftype3`).
@@ -105,48 +104,8 @@ pub struct Attr {
 }
 
 impl Attr {
-    /// Bytes that [`encode`](Attr::encode) writes.
+    /// Bytes that its encoding takes.
     pub const BYTES: usize = 8 + 1 + 5 * 4 + 2 * 8 + 3 * 12 + 8;
-
-    /// Appends the attributes.
-    pub fn encode(&self, out: &mut Encoder<'_>) {
-        out.u64(self.file.0).u8(self.kind as u8).u32(self.mode).u32(self.links);
-        out.u32(self.uid).u32(self.gid).u32(self.rdev).u64(self.size).u64(self.used);
-        [self.atime, self.mtime, self.ctime].iter().for_each(|time| time.encode(out));
-        out.u64(self.change);
-    }
-
-    /// Reads what [`encode`](Attr::encode) wrote.
-    pub fn decode(input: &mut Decoder<'_>) -> Result<Attr, Short> {
-        Ok(Attr {
-            file: FileId(input.u64()?),
-            kind: FileKind::parse(input.u8()?).ok_or(Short)?,
-            mode: input.u32()?,
-            links: input.u32()?,
-            uid: input.u32()?,
-            gid: input.u32()?,
-            rdev: input.u32()?,
-            size: input.u64()?,
-            used: input.u64()?,
-            atime: Wall::decode(input)?,
-            mtime: Wall::decode(input)?,
-            ctime: Wall::decode(input)?,
-            change: input.u64()?,
-        })
-    }
-}
-
-impl Wall {
-    /// Appends the time.
-    pub fn encode(&self, out: &mut Encoder<'_>) {
-        out.i64(self.seconds).u32(self.nanos);
-    }
-
-    /// Reads what [`encode`](Wall::encode) wrote.
-    pub fn decode(input: &mut Decoder<'_>) -> Result<Wall, Short> {
-        let (seconds, nanos) = (input.i64()?, input.u32()?);
-        if nanos < 1_000_000_000 { Ok(Wall { seconds, nanos }) } else { Err(Short) }
-    }
 }
 
 /// How a time is to be set (RFC 1813 `set_atime`, `set_mtime`).
@@ -265,31 +224,6 @@ mod tests {
         extern crate std;
         assert_eq!(std::format!("{}", Errno::EIO), "input/output error (EIO)");
         assert_eq!(std::format!("{}", Errno(24)), "error number 24 of Linux");
-    }
-
-    #[test]
-    fn attributes_survive_the_wire() {
-        let attr = Attr {
-            file: FileId::new(3, 99),
-            kind: FileKind::Symlink,
-            size: 7,
-            mtime: Wall { seconds: -1, nanos: 999_999_999 },
-            change: u64::MAX,
-            ..Attr::default()
-        };
-        let mut bytes = [0; Attr::BYTES];
-        let mut out = Encoder::new(&mut bytes);
-        attr.encode(&mut out);
-        assert_eq!(out.len(), Attr::BYTES);
-        assert_eq!(Attr::decode(&mut Decoder::new(&bytes)), Ok(attr));
-        assert_eq!(Attr::decode(&mut Decoder::new(&bytes[1..])), Err(Short));
-    }
-
-    #[test]
-    fn a_time_of_a_whole_second_too_many_nanoseconds_is_refused() {
-        let mut bytes = [0; 12];
-        Encoder::new(&mut bytes).i64(1).u32(1_000_000_000);
-        assert_eq!(Wall::decode(&mut Decoder::new(&bytes)), Err(Short));
     }
 
     #[test]

@@ -1,16 +1,19 @@
 //! What two machines must agree on: identifiers, the 128-byte control message, channels, versions.
 //!
-//! It is not a protocol: who may say what when is `netrpc`'s business and the services'. Nothing here allocates,
-//! blocks or trusts its input: a [`ControlView`] is checked once and its accessors cannot fail; a [`Header`] holds
-//! only legal values (the packet/representation pair that smoltcp made popular).
+//! It is not a protocol: who may say what when is `netrpc`'s business and the services'. Nothing here allocates but
+//! for lists in a [`field`], blocks or trusts its input: a [`ControlView`] is checked once and its accessors cannot
+//! fail; a [`Header`] holds only legal values (the packet/representation pair that smoltcp made popular).
 #![no_std]
 #![forbid(unsafe_code)]
+
+extern crate alloc;
 
 pub mod attr;
 pub mod blockmap;
 pub mod checksum;
 pub mod codec;
 pub mod control;
+pub mod field;
 pub mod ids;
 pub mod layout;
 pub mod limits;

@@ -15,6 +15,7 @@ use live::fuse::request;
 use members::{Lease, Life, Member};
 use node::rings::FileOp;
 use stripe::protocol::{ObjectReply, ObjectRequest};
+use wire::field::{Field, encoded};
 use wire::limits::{BLOCK_BYTES, BODY_BYTES, CONTROL_BYTES, NAME_BYTES_MAX, PAYLOAD_BYTES_MAX};
 use wire::{Attr, Channel, Control, ControlView, Decoder, Encoder, Layout, ObjectId};
 
@@ -88,10 +89,8 @@ pub fn layout(bytes: &[u8]) {
 
 /// Attributes: refused, or writing them gives the same bytes.
 pub fn attr(bytes: &[u8]) {
-    let Ok(attr) = Attr::decode(&mut Decoder::new(bytes)) else { return };
-    let mut again = [0; Attr::BYTES];
-    attr.encode(&mut Encoder::new(&mut again));
-    assert_eq!(again[..], bytes[..Attr::BYTES]);
+    let Ok(attr) = Attr::take(&mut Decoder::new(bytes)) else { return };
+    assert_eq!(encoded(&attr)[..], bytes[..Attr::BYTES]);
     assert!(attr.mtime.nanos < 1_000_000_000);
 }
 

@@ -104,11 +104,9 @@ fn seeds() {
     out.u64(100_000).u64(1 << 20);
     let len = out.len();
     write("layout", "three-columns", &bytes[..len]);
-    let mut bytes = [0; Attr::BYTES];
     let time = Wall { seconds: -1, nanos: 999_999_999 };
     let attr = Attr { file: FileId::ROOT, mode: 0o755, mtime: time, ..Attr::default() };
-    attr.encode(&mut Encoder::new(&mut bytes));
-    write("attr", "root", &bytes);
+    write("attr", "root", &wire::field::encoded(&attr));
     // announce an entry, read it, take the announcement back, release it
     let step = |what: u8, word: u16, value: u64| {
         [&[what][..], &word.to_le_bytes(), &value.to_le_bytes()].concat()

@@ -3,7 +3,6 @@
 use super::{Client, SMALL, Style};
 use crate::create::How;
 use crate::directory::{Listing, Span};
-use crate::field::Field;
 use crate::limits::{
     BACKUP_REPLY_BYTES_MAX, CHANGES_MAX, DEADLINE, LISTING_BYTES_MAX, LISTING_HEAD_BYTES,
     REPLY_BYTES_MAX,
@@ -18,6 +17,7 @@ use crate::restored::Restoration;
 use crate::salvage::Salvaged;
 use crate::stores::IoServer;
 use node::rings::VolumeSpace;
+use wire::field::Field;
 use wire::limits::PATH_BYTES_MAX;
 use wire::{Attr, Decoder, Errno, FileId, Fragment, Home, NodeId, SetAttr};
 

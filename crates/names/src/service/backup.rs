@@ -2,13 +2,13 @@
 
 use super::Service;
 use super::dispatch::Encoded;
-use crate::field::encoded;
 use crate::limits::{BACKUP_PART_BYTES, BACKUP_SPAN};
 use crate::objects::Objects;
 use crate::permissions::Who;
 use crate::protocol::{Part, Row};
 use std::rc::Rc;
 use store::Entry;
+use wire::field::encoded;
 use wire::{Errno, Time};
 
 /// One that is under way.

@@ -3,7 +3,6 @@
 use super::Service;
 use super::layouts::Asker;
 use crate::attributes::is_truncation;
-use crate::field::encoded;
 use crate::limits::{CHANGES_MAX, CLAIMS_AT_ONCE, DEADLINE, LISTING_BYTES_MAX};
 use crate::locks::{IN_GRACE, LockOutcome, LockOwner, LockTarget};
 use crate::manager::Once;
@@ -16,6 +15,7 @@ use crate::transaction::{CallName, Transaction};
 use node::rings::{LockKind, VolumeSpace};
 use node::{Bug, Either, Request, race};
 use std::rc::Rc;
+use wire::field::encoded;
 use wire::{Errno, FileId, NodeId, SetAttr};
 
 /// Files that a volume may have beside those it has: serial numbers are 56 bits.

@@ -2,13 +2,13 @@
 
 use super::Service;
 use super::dispatch::Encoded;
-use crate::field::encoded;
 use crate::keys;
 use crate::limits::{UPTIME_INTERVAL, WALK_COUNT, WALK_INTERVAL};
 use crate::objects::Objects;
 use crate::quarantine::{Aside, Standing, Unclaimed, Wanted};
 use std::rc::Rc;
 use stripe::Kept;
+use wire::field::encoded;
 use wire::{Errno, FileId, NodeId, ObjectId, Time};
 
 /// What the walk has seen and done since the manager started.

@@ -5,6 +5,7 @@ use crate::description::{Description, Told, encode_some};
 use crate::protocol::{DeviceRoom, Kept, op};
 use crate::witness::Witness;
 use wire::codec::{Decoder, Encoder};
+use wire::field::Field;
 use wire::layout::WIDTH_MAX;
 
 impl Client {
@@ -98,7 +99,7 @@ impl Client {
         let mut trailer = vec![0; objects.len() * Kept::BYTES];
         let mut out = Encoder::new(&mut trailer);
         for (_, object) in objects {
-            Kept { object: *object, disk: home.disk }.encode(&mut out);
+            Kept { object: *object, disk: home.disk }.put(&mut out);
         }
         let ask = ObjectRequest { disk: home.disk, ..ObjectRequest::default() };
         let reply = self.ask_with(home.server, op::REMOVE, &ask, &trailer).await;
@@ -203,7 +204,7 @@ impl Client {
         let late = |_| Errno::ETIMEDOUT;
         let reply = self.cx().with_deadline(span, asked).await.map_err(late)??;
         let own = decoded(&reply)?;
-        let mut rooms = rows(&reply, DeviceRoom::BYTES, DeviceRoom::decode)?;
+        let mut rooms = rows(&reply, DeviceRoom::BYTES)?;
         let (device, total_bytes, free_bytes) = (0, own.length, own.used);
         rooms.push(DeviceRoom { device, total_bytes, free_bytes });
         Ok(rooms)
@@ -228,7 +229,7 @@ impl Client {
         let left = (0..u32::BITS as u8).find(|disk| !self.is_gone(Home { server, disk: *disk }));
         let disk = left.unwrap_or_default();
         let mut ask = ObjectRequest { object, disk, ..ObjectRequest::default() };
-        told.put(&mut ask);
+        told.tell(&mut ask);
         let asked = self.ask(server, op::WITNESS, &ask);
         let late = |_| Errno::ETIMEDOUT;
         Witness::of_reply(&self.cx().with_deadline(span, asked).await.map_err(late)??)
@@ -255,7 +256,7 @@ impl Client {
             ..ObjectRequest::default()
         };
         let reply = self.ask_server(server, op::LIST, &ask, count * Kept::BYTES).await?;
-        rows(&reply, Kept::BYTES, Kept::decode)
+        rows(&reply, Kept::BYTES)
     }
 
     /// Shows `each` all objects that a server keeps, in ascending order, in parts.
@@ -361,14 +362,10 @@ fn about(Kept { object, disk }: Kept) -> ObjectRequest {
 }
 
 /// The rows of so many bytes that a reply's data is.
-fn rows<T>(
-    reply: &Reply,
-    bytes: usize,
-    decode: impl Fn(&mut Decoder<'_>) -> Result<T, wire::Short>,
-) -> Result<Vec<T>, Errno> {
+fn rows<T: for<'a> Field<'a>>(reply: &Reply, bytes: usize) -> Result<Vec<T>, Errno> {
     let Some(frame) = reply.data.first() else { return Ok(Vec::new()) };
     let all = frame[..reply.bytes.min(frame.len())].chunks_exact(bytes);
-    all.map(|row| decode(&mut Decoder::new(row)).map_err(|_| Errno::EPROTO)).collect()
+    all.map(|row| T::take(&mut Decoder::new(row)).map_err(|_| Errno::EPROTO)).collect()
 }
 
 /// The status of one of several objects, from the trailer of a reply.

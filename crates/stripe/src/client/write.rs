@@ -7,6 +7,7 @@ use crate::sums::sum_pieces;
 use endpoint::Frame;
 use wire::Extent;
 use wire::codec::Encoder;
+use wire::field::Field;
 
 /// Largest step in which a write is cut up.
 const STEP_BYTES: u64 = 64 * 1024;
@@ -35,7 +36,7 @@ impl Part {
         let mut trailer = vec![0; sums + stamp];
         self.sums.iter().enumerate().for_each(|(index, sum)| set_sum(&mut trailer, index, *sum));
         if let Some(again) = self.again {
-            again.encode(&mut Encoder::new(&mut trailer[sums..]));
+            again.put(&mut Encoder::new(&mut trailer[sums..]));
         }
         trailer
     }

@@ -33,6 +33,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use wire::checksum::crc32c;
 use wire::codec::Encoder;
+use wire::field::Field;
 use wire::limits::BLOCK_BYTES;
 use wire::{Errno, ObjectId};
 
@@ -84,7 +85,7 @@ impl Entry {
 
 fn sum_of(head: &Head) -> u32 {
     let mut bytes = [0; Head::BYTES];
-    head.encode(&mut Encoder::new(&mut bytes));
+    head.put(&mut Encoder::new(&mut bytes));
     crc32c(&bytes)
 }
 

@@ -15,9 +15,9 @@
 
 use super::Entry;
 use crate::format::{FORMAT_VERSION, crc_of_rest};
-use crate::protocol::{decode_object, encode_object};
 use wire::ObjectId;
 use wire::codec::{Decoder, Encoder};
+use wire::field::Field;
 use wire::limits::BLOCK_BYTES;
 
 const BATCH_MAGIC: u32 = u32::from_le_bytes(*b"TZIX");
@@ -63,7 +63,7 @@ pub fn encode_batch(
     encoder.u64(head.disk as u64).u64((head.disk >> 64) as u64);
     for (object, entry) in entries {
         let Entry { sequence, sum } = entry.unwrap_or(Entry::ABSENT);
-        encode_object(object, &mut encoder);
+        object.put(&mut encoder);
         encoder.u32(sequence).u32(sum);
     }
     let sum = crc_of_rest(out);
@@ -97,7 +97,7 @@ pub fn decode_batch(
     let disk = u128::from(input.u64().ok()?) | u128::from(input.u64().ok()?) << 64;
     let mut entries = Vec::with_capacity(count);
     for _ in 0..count {
-        let object = decode_object(&mut input).ok()?;
+        let object = ObjectId::take(&mut input).ok()?;
         let entry = Entry { sequence: input.u32().ok()?, sum: input.u32().ok()? };
         entries.push((object, Some(entry).filter(|entry| *entry != Entry::ABSENT)));
     }

@@ -1,48 +1,77 @@
-//! One encoding for records, calls and answers: fields one after the other, little-endian, lengths before lists.
+//! One encoding for bodies, records, calls and answers: fields one after the other, little-endian, lengths before
+//! lists.
 //!
-//! Decoding trusts nothing: lengths are checked before anything is allocated for them.
+//! Decoding trusts nothing: lengths are checked before anything is allocated for them, which only lists are.
 
-use node::rings::{Lock, LockKind, VolumeSpace};
-use wire::{
-    Attr, Decoder, Encoder, FileId, FileKind, Fragment, Home, Layout, NodeId, SetAttr, SetTime,
-    Short, VolumeId, Wall,
+use crate::limits::BODY_BYTES;
+use crate::{
+    Attr, Decoder, Encoder, FileId, FileKind, Fragment, Home, Layout, NodeId, ObjectId, SetAttr,
+    SetTime, Short, VolumeId, Wall,
 };
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+/// Where encoded bytes go.
+pub trait Output {
+    /// Appends the bytes.
+    fn append(&mut self, bytes: &[u8]);
+}
+
+impl Output for Encoder<'_> {
+    fn append(&mut self, bytes: &[u8]) {
+        self.raw(bytes);
+    }
+}
+
+impl Output for Vec<u8> {
+    fn append(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
+    }
+}
 
 /// A value that has an encoding.
-pub(crate) trait Field<'a>: Sized {
+pub trait Field<'a>: Sized {
     /// Appends the value.
-    fn put(&self, out: &mut Vec<u8>);
+    fn put(&self, out: &mut impl Output);
     /// Reads what `put` appended.
     fn take(input: &mut Decoder<'a>) -> Result<Self, Short>;
 }
 
+/// The value as the body of a message.
+pub fn body<'a>(value: &impl Field<'a>) -> [u8; BODY_BYTES] {
+    let mut body = [0; BODY_BYTES];
+    value.put(&mut Encoder::new(&mut body));
+    body
+}
+
 /// The encoding of one value.
-pub(crate) fn encoded<'a>(value: &impl Field<'a>) -> Vec<u8> {
+pub fn encoded<'a>(value: &impl Field<'a>) -> Vec<u8> {
     let mut out = Vec::with_capacity(160);
     value.put(&mut out);
     out
 }
 
 /// Implements [`Field`] for a struct: its fields in order.
+#[macro_export]
 macro_rules! fields {
     ($name:ident { $($field:ident),* $(,)? }) => {
         impl<'a> $crate::field::Field<'a> for $name {
-            fn put(&self, out: &mut Vec<u8>) {
+            fn put(&self, out: &mut impl $crate::field::Output) {
                 $($crate::field::Field::put(&self.$field, out);)*
             }
-            fn take(input: &mut wire::Decoder<'a>) -> Result<Self, wire::Short> {
+            fn take(input: &mut $crate::Decoder<'a>) -> Result<Self, $crate::Short> {
                 Ok($name { $($field: $crate::field::Field::take(input)?),* })
             }
         }
     };
 }
-pub(crate) use fields;
+pub use fields;
 
 macro_rules! numbers {
     ($($kind:ident),*) => {$(
         impl<'a> Field<'a> for $kind {
-            fn put(&self, out: &mut Vec<u8>) {
-                out.extend_from_slice(&self.to_le_bytes());
+            fn put(&self, out: &mut impl Output) {
+                out.append(&self.to_le_bytes());
             }
             fn take(input: &mut Decoder<'a>) -> Result<Self, Short> {
                 input.$kind()
@@ -50,12 +79,12 @@ macro_rules! numbers {
         }
     )*};
 }
-numbers!(u8, u16, u32, u64);
+numbers!(u8, u16, u32, u64, i64);
 
 macro_rules! wrapped {
     ($($kind:ident),*) => {$(
         impl<'a> Field<'a> for $kind {
-            fn put(&self, out: &mut Vec<u8>) {
+            fn put(&self, out: &mut impl Output) {
                 self.0.put(out);
             }
             fn take(input: &mut Decoder<'a>) -> Result<Self, Short> {
@@ -67,8 +96,8 @@ macro_rules! wrapped {
 wrapped!(FileId, NodeId, VolumeId);
 
 impl<'a> Field<'a> for bool {
-    fn put(&self, out: &mut Vec<u8>) {
-        out.push(u8::from(*self));
+    fn put(&self, out: &mut impl Output) {
+        u8::from(*self).put(out);
     }
     fn take(input: &mut Decoder<'a>) -> Result<Self, Short> {
         match input.u8()? {
@@ -79,29 +108,8 @@ impl<'a> Field<'a> for bool {
     }
 }
 
-impl<'a> Field<'a> for &'a [u8] {
-    fn put(&self, out: &mut Vec<u8>) {
-        (self.len() as u32).put(out);
-        out.extend_from_slice(self);
-    }
-    fn take(input: &mut Decoder<'a>) -> Result<Self, Short> {
-        let len = input.u32()?;
-        input.raw(len as usize)
-    }
-}
-
-impl<'a> Field<'a> for Box<[u8]> {
-    fn put(&self, out: &mut Vec<u8>) {
-        (self.len() as u32).put(out);
-        out.extend_from_slice(self);
-    }
-    fn take(input: &mut Decoder<'a>) -> Result<Self, Short> {
-        <&[u8]>::take(input).map(Box::from)
-    }
-}
-
 impl<'a, T: Field<'a>> Field<'a> for Option<T> {
-    fn put(&self, out: &mut Vec<u8>) {
+    fn put(&self, out: &mut impl Output) {
         self.is_some().put(out);
         if let Some(value) = self {
             value.put(out);
@@ -112,8 +120,29 @@ impl<'a, T: Field<'a>> Field<'a> for Option<T> {
     }
 }
 
+impl<'a> Field<'a> for &'a [u8] {
+    fn put(&self, out: &mut impl Output) {
+        (self.len() as u32).put(out);
+        out.append(self);
+    }
+    fn take(input: &mut Decoder<'a>) -> Result<Self, Short> {
+        let len = input.u32()?;
+        input.raw(len as usize)
+    }
+}
+
+impl<'a> Field<'a> for Box<[u8]> {
+    fn put(&self, out: &mut impl Output) {
+        (self.len() as u32).put(out);
+        out.append(self);
+    }
+    fn take(input: &mut Decoder<'a>) -> Result<Self, Short> {
+        <&[u8]>::take(input).map(Box::from)
+    }
+}
+
 impl<'a, A: Field<'a>, B: Field<'a>, C: Field<'a>> Field<'a> for (A, B, C) {
-    fn put(&self, out: &mut Vec<u8>) {
+    fn put(&self, out: &mut impl Output) {
         self.0.put(out);
         self.1.put(out);
         self.2.put(out);
@@ -124,7 +153,7 @@ impl<'a, A: Field<'a>, B: Field<'a>, C: Field<'a>> Field<'a> for (A, B, C) {
 }
 
 impl<'a, T: Field<'a>> Field<'a> for Vec<T> {
-    fn put(&self, out: &mut Vec<u8>) {
+    fn put(&self, out: &mut impl Output) {
         (self.len() as u32).put(out);
         self.iter().for_each(|value| value.put(out));
     }
@@ -137,27 +166,32 @@ impl<'a, T: Field<'a>> Field<'a> for Vec<T> {
     }
 }
 
-impl<'a> Field<'a> for Attr {
-    fn put(&self, out: &mut Vec<u8>) {
-        let mut bytes = [0; Attr::BYTES];
-        self.encode(&mut Encoder::new(&mut bytes));
-        out.extend_from_slice(&bytes);
+impl<'a, T: Field<'a> + Copy + Default, const N: usize> Field<'a> for [T; N] {
+    fn put(&self, out: &mut impl Output) {
+        self.iter().for_each(|value| value.put(out));
     }
     fn take(input: &mut Decoder<'a>) -> Result<Self, Short> {
-        Attr::decode(input)
+        let mut all = [T::default(); N];
+        for value in &mut all {
+            *value = T::take(input)?;
+        }
+        Ok(all)
     }
 }
 
-fields!(Home { server, disk });
+fields!(Attr { file, kind, mode, links, uid, gid, rdev, size, used, atime, mtime, ctime, change });
 fields!(Fragment { unit, units, column, width, object_unit });
+fields!(Home { server, disk });
+fields!(ObjectId { volume, file, column });
+fields!(SetAttr { mode, uid, gid, size, atime, mtime, clear_set_id });
 
 impl<'a> Field<'a> for Layout {
-    fn put(&self, out: &mut Vec<u8>) {
+    fn put(&self, out: &mut impl Output) {
         let mut bytes = [0; Layout::BYTES_MAX];
         let mut encoder = Encoder::new(&mut bytes);
         self.encode(&mut encoder);
         let len = encoder.len();
-        out.extend_from_slice(&bytes[..len]);
+        out.append(&bytes[..len]);
     }
     fn take(input: &mut Decoder<'a>) -> Result<Self, Short> {
         Layout::decode(input)
@@ -165,18 +199,19 @@ impl<'a> Field<'a> for Layout {
 }
 
 impl<'a> Field<'a> for Wall {
-    fn put(&self, out: &mut Vec<u8>) {
-        (self.seconds as u64).put(out);
+    fn put(&self, out: &mut impl Output) {
+        self.seconds.put(out);
         self.nanos.put(out);
     }
     fn take(input: &mut Decoder<'a>) -> Result<Self, Short> {
-        Ok(Wall { seconds: input.u64()? as i64, nanos: input.u32()? })
+        let (seconds, nanos) = (input.i64()?, input.u32()?);
+        if nanos < 1_000_000_000 { Ok(Wall { seconds, nanos }) } else { Err(Short) }
     }
 }
 
 impl<'a> Field<'a> for FileKind {
-    fn put(&self, out: &mut Vec<u8>) {
-        out.push(*self as u8);
+    fn put(&self, out: &mut impl Output) {
+        (*self as u8).put(out);
     }
     fn take(input: &mut Decoder<'a>) -> Result<Self, Short> {
         FileKind::parse(input.u8()?).ok_or(Short)
@@ -184,7 +219,7 @@ impl<'a> Field<'a> for FileKind {
 }
 
 impl<'a> Field<'a> for SetTime {
-    fn put(&self, out: &mut Vec<u8>) {
+    fn put(&self, out: &mut impl Output) {
         let time = match self {
             SetTime::Now => None,
             SetTime::To(time) => Some(*time),
@@ -193,28 +228,6 @@ impl<'a> Field<'a> for SetTime {
     }
     fn take(input: &mut Decoder<'a>) -> Result<Self, Short> {
         Ok(<Option<Wall> as Field>::take(input)?.map_or(SetTime::Now, SetTime::To))
-    }
-}
-
-fields!(SetAttr { mode, uid, gid, size, atime, mtime, clear_set_id });
-fields!(Lock { start, end, kind, pid });
-fields!(VolumeSpace { total_bytes, free_bytes, files, free_files });
-
-impl<'a> Field<'a> for LockKind {
-    fn put(&self, out: &mut Vec<u8>) {
-        out.push(match self {
-            LockKind::Read => 0,
-            LockKind::Write => 1,
-            LockKind::Unlock => 2,
-        });
-    }
-    fn take(input: &mut Decoder<'a>) -> Result<Self, Short> {
-        match input.u8()? {
-            0 => Ok(LockKind::Read),
-            1 => Ok(LockKind::Write),
-            2 => Ok(LockKind::Unlock),
-            _ => Err(Short),
-        }
     }
 }
 
@@ -236,5 +249,27 @@ mod tests {
         let huge = encoded(&u32::MAX);
         assert_eq!(Vec::<u64>::take(&mut Decoder::new(&huge)), Err(Short));
         assert_eq!(<&[u8]>::take(&mut Decoder::new(&huge)), Err(Short));
+    }
+
+    #[test]
+    fn attributes_survive_the_wire() {
+        let attr = Attr {
+            file: FileId::new(3, 99),
+            kind: FileKind::Symlink,
+            size: 7,
+            mtime: Wall { seconds: -1, nanos: 999_999_999 },
+            change: u64::MAX,
+            ..Attr::default()
+        };
+        let bytes = encoded(&attr);
+        assert_eq!(bytes.len(), Attr::BYTES);
+        assert_eq!(Attr::take(&mut Decoder::new(&bytes)), Ok(attr));
+        assert_eq!(Attr::take(&mut Decoder::new(&bytes[1..])), Err(Short));
+    }
+
+    #[test]
+    fn a_time_of_a_whole_second_too_many_nanoseconds_is_refused() {
+        let bytes = encoded(&(1u64, 1_000_000_000u32, 0u8));
+        assert_eq!(Wall::take(&mut Decoder::new(&bytes)), Err(Short));
     }
 }
