@@ -6,7 +6,7 @@
 //! it; nothing waits here.
 
 use crate::body::{Body, Piece};
-use crate::entries::ItemNo;
+use crate::ids::ItemNo;
 use crate::limits::LEAVING_SHARE;
 use crate::out::{Chunk, Later};
 use endpoint::limits::PAGE_BYTES;
@@ -23,21 +23,6 @@ pub struct AwayConfig {
     pub frames: Frames,
     /// Bytes of pages that may be away, of all tenants.
     pub bytes_max: usize,
-}
-
-/// What was away when somebody looked, and what became of it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AwayCounters {
-    /// Values that left the server's own memory for other nodes' instead of being dropped.
-    pub sent: u64,
-    /// Values that were asked for there.
-    pub asked: u64,
-    /// Of these, the ones that were no longer there: misses.
-    pub lost: u64,
-    /// Values that came back to stay.
-    pub returned: u64,
-    /// Values dropped there to make room.
-    pub dropped: u64,
 }
 
 /// A page that is away.

@@ -1,17 +1,25 @@
 //! Commands about keys that another node keeps: they are carried there as they are, and the answers put together.
 
+use crate::ids::TenantNo;
 use crate::limits::{ANSWER_BYTES, SHORT_ANSWER_BYTES};
 use crate::number::{Decimal, signed};
 use crate::out::Later;
 use crate::rope::Rope;
-use crate::session::Protocol;
-use crate::tenants::TenantNo;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use wire::NodeId;
 
 /// Bytes that a part of a command takes beside its text.
 const PART_BYTES: usize = 64;
+
+/// What a connection's client speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// memcached's text protocol, classic and meta (protocol.txt of memcached 1.6).
+    Memcached,
+    /// Redis's, versions 2 and 3.
+    Resp,
+}
 
 /// In which protocol, and which version of it, a command and its answer are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

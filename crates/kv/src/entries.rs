@@ -1,20 +1,14 @@
 //! The entries of the table: a slab that grows in blocks, so that it is never copied.
 
+use crate::ids::{NONE, TenantNo};
 use crate::moment::Expiry;
 use crate::slab::Chunk;
-use crate::tenants::TenantNo;
 use crate::value::Value;
 
-/// No entry.
-pub const NONE: u32 = u32::MAX;
 /// Bytes of memory that an entry is counted for.
 pub const ENTRY_BYTES: usize = size_of::<Entry>();
 /// Places of a block.
 pub const BLOCK: usize = 1024;
-
-/// An item's place in the table; good until the item is removed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ItemNo(pub(crate) u32);
 
 /// What is known of an item beside its key and its value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,11 +1,9 @@
 //! Replies that wait to be written: text, and the frames of values themselves.
 
-use crate::body::Piece;
-use crate::items::{Items, NoRoom};
+use crate::body::{Body, Piece};
 use crate::limits::OUTPUT_BYTES_MAX;
 use crate::number::Decimal;
 pub(crate) use crate::rope::{Chunk, Rope};
-use crate::tenants::TenantNo;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -24,6 +22,15 @@ pub struct Out {
 
 /// Connections whose replies have come, by their seats.
 pub(crate) type Ready = Rc<RefCell<Vec<u32>>>;
+
+/// Who waits for a reply that comes later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seat {
+    /// A connection, by the world's number.
+    Connection(u32),
+    /// A command of another node.
+    Carried(u32),
+}
 
 /// A reply that comes later. What is behind it waits, so that answers stay in order.
 #[derive(Clone, Debug)]
@@ -194,17 +201,18 @@ impl Out {
         self.values().map(Piece::held_bytes).sum()
     }
 
-    /// Before it waits for its client: values that came from other nodes' memory are copied into the tenant's, so that
-    /// who reads slowly has none of the frames that messages need. Without room it is good for nothing any more.
-    pub fn adopt(&mut self, items: &mut Items, tenant: TenantNo) -> Result<(), NoRoom> {
+    /// Values that came from other nodes' memory are copied by `copy`; where that fails all is good for nothing.
+    pub(crate) fn copy_foreign<E>(
+        &mut self,
+        mut copy: impl FnMut(&[u8]) -> Result<Rc<Body>, E>,
+    ) -> Result<(), E> {
         if !self.values().any(Piece::is_foreign) {
             return Ok(());
         }
         for part in std::mem::take(&mut self.parts) {
             match part {
                 Part::Value(piece) if piece.is_foreign() => {
-                    let body = items.draft_of(tenant, piece.bytes())?.finish();
-                    self.parts.extend(body.pieces().map(Part::Value));
+                    self.parts.extend(copy(piece.bytes())?.pieces().map(Part::Value));
                 }
                 part => self.parts.push_back(part),
             }

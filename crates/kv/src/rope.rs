@@ -1,7 +1,6 @@
 //! Bytes in pieces: text, and parts of values that are not copied.
 
 use crate::body::Piece;
-use crate::value::Draft;
 
 /// A piece.
 #[derive(Clone, Debug)]
@@ -39,11 +38,6 @@ impl Rope {
 
     pub fn of_chunks(chunks: Vec<Chunk>) -> Rope {
         Rope(chunks)
-    }
-
-    /// The bytes of a draft, all of which has arrived.
-    pub fn of_draft(draft: Draft) -> Rope {
-        Rope(draft.finish().pieces().map(Chunk::Value).collect())
     }
 
     pub fn len(&self) -> usize {

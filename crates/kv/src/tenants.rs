@@ -1,14 +1,9 @@
 //! Tenants: key spaces that share a server, each with its part of the memory.
 
-use crate::away::AwayCounters;
 use crate::body::Account;
-use crate::entries::NONE;
+use crate::ids::NONE;
 use crate::limits::{MEMORY_BYTES_MIN, TENANTS_MAX};
 use std::rc::Rc;
-
-/// A tenant's number, in the order in which they were configured.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct TenantNo(pub u16);
 
 /// What a tenant gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +33,21 @@ pub struct Counters {
     pub expired: u64,
     /// Values that there was no room for.
     pub no_room: u64,
+}
+
+/// What was away when somebody looked, and what became of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AwayCounters {
+    /// Values that left the server's own memory for other nodes' instead of being dropped.
+    pub sent: u64,
+    /// Values that were asked for there.
+    pub asked: u64,
+    /// Of these, the ones that were no longer there: misses.
+    pub lost: u64,
+    /// Values that came back to stay.
+    pub returned: u64,
+    /// Values dropped there to make room.
+    pub dropped: u64,
 }
 
 /// Tenants that do not fit together.

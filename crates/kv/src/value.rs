@@ -3,7 +3,7 @@
 use crate::away::Trip;
 use crate::body::{Account, Body, Charge, Stored, pool_bytes};
 use crate::limits::EXTENT_BYTES;
-use crate::out::Out;
+use crate::out::{Chunk, Out, Rope};
 use endpoint::limits::PAGE_BYTES;
 use endpoint::{Frame, FrameMut, Frames};
 use std::rc::Rc;
@@ -168,6 +168,11 @@ impl Draft {
     pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
         let current = self.current.as_ref().map(|frame| &frame[..self.at]);
         self.done.iter().map(|frame| &frame[..]).chain(current)
+    }
+
+    /// The bytes, when all of them have arrived.
+    pub(crate) fn into_rope(self) -> Rope {
+        Rope::of_chunks(self.finish().pieces().map(Chunk::Value).collect())
     }
 
     /// The value, when all of it has arrived.

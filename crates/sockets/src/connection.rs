@@ -242,7 +242,7 @@ impl Connection {
         let tenant = self.session.tenant();
         let items = &mut place.items.borrow_mut();
         // what waits for another node does not wait for long
-        if !waiting.out.is_blocked() && waiting.out.adopt(items, tenant).is_err() {
+        if !waiting.out.is_blocked() && items.adopt(&mut waiting.out, tenant).is_err() {
             return Served::Closed;
         }
         self.waiting = Some(waiting);

@@ -1,13 +1,12 @@
 //! Values leave for other memory instead of being dropped, and come back.
 
 use super::{ItemNo, Items};
-use crate::away::{Away, AwayConfig, AwayCounters, Fetch, PageRef, Store, Trip, Wish};
+use crate::away::{Away, AwayConfig, Fetch, PageRef, Store, Trip, Wish};
 use crate::body::Stored;
-use crate::entries::NONE;
+use crate::ids::{NONE, TenantNo};
 use crate::limits::{AWAY_INDEX_SHARE, USES_TO_RETURN};
-use crate::out::{Later, Out};
-use crate::session::Seat;
-use crate::tenants::TenantNo;
+use crate::out::{Later, Out, Seat};
+use crate::tenants::AwayCounters;
 use crate::value::{Draft, Value};
 use endpoint::Frame;
 use std::rc::Rc;

@@ -2,10 +2,10 @@
 
 use super::Items;
 use crate::carry::Carry;
+use crate::ids::TenantNo;
 use crate::moment::Moment;
 use crate::out::Out;
 use crate::owners::{Owners, slot_of};
-use crate::tenants::TenantNo;
 use netmem::Member;
 
 impl Items {

@@ -2,11 +2,13 @@
 
 use super::{ItemNo, Items, NoRoom};
 use crate::body::pool_bytes;
-use crate::entries::{Entry, NONE};
+use crate::entries::Entry;
+use crate::ids::{NONE, TenantNo};
 use crate::limits::{CHANCES_MAX, EVICTIONS_MAX, SWEEP_ITEMS, SWEEP_MOVED_ITEMS};
 use crate::moment::{Expiry, Moment};
+use crate::out::Out;
 use crate::slab::Chunk;
-use crate::tenants::{List, Tenant, TenantNo};
+use crate::tenants::{List, Tenant};
 use crate::value::{Draft, Value};
 
 /// Pages of chunks that are emptied for one chunk: some hold items that may not leave.
@@ -198,6 +200,13 @@ impl Items {
         let mut draft = Draft::new(bytes.len());
         self.append(&mut draft, bytes, tenant)?;
         Ok(draft)
+    }
+
+    /// Before replies wait for their client: values that came from other nodes' memory are copied into the tenant's, so
+    /// that a client that reads slowly has none of the frames that messages need. Without room the replies are good for
+    /// nothing any more.
+    pub fn adopt(&mut self, out: &mut Out, tenant: TenantNo) -> Result<(), NoRoom> {
+        out.copy_foreign(|bytes| self.draft_of(tenant, bytes).map(Draft::finish))
     }
 
     /// What an item's value is with more in front or behind. The item may be evicted meanwhile.

@@ -3,7 +3,7 @@
 use crate::items::{Content, ItemNo, Placed};
 use crate::moment::Expiry;
 use crate::number::{Decimal, counted};
-use crate::session::Turn;
+use crate::turn::Turn;
 
 /// Longest value that may be a number: with spaces in front and behind.
 const NUMBER_BYTES_MAX: usize = 128;

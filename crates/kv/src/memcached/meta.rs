@@ -7,7 +7,7 @@ use crate::items::{Content, Item, ItemNo, Items, Placed};
 use crate::limits::OPAQUE_BYTES_MAX;
 use crate::moment::{Expiry, Moment};
 use crate::number::{Decimal, counted, signed, unsigned};
-use crate::session::Turn;
+use crate::turn::Turn;
 use std::borrow::Cow;
 
 const BAD_FLAG: &[u8] = b"CLIENT_ERROR invalid flag\r\n";

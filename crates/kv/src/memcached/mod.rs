@@ -11,7 +11,7 @@ use crate::limits::{
     BESIDE_BYTES_MAX, GET_LINE_BYTES, GET_PART_BYTES, INPUT_BYTES, LINE_BYTES_MAX,
     MEMCACHED_KEY_BYTES_MAX,
 };
-use crate::session::{Step, Turn};
+use crate::turn::{Step, Turn};
 use crate::value::Draft;
 use std::borrow::Cow;
 use text::Reading;

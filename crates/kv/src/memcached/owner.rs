@@ -5,7 +5,7 @@ use crate::carry::{Dialect, Join, Target};
 use crate::items::Content;
 use crate::limits::MEMCACHED_KEY_BYTES_MAX;
 use crate::rope::Rope;
-use crate::session::{Effect, Step, Turn};
+use crate::turn::{Effect, Step, Turn};
 
 const END: &[u8] = b"\r\n";
 

@@ -8,7 +8,7 @@ use crate::items::{Content, ItemNo, Items};
 use crate::moment::Expiry;
 use crate::number::{Decimal, counted, signed, unsigned};
 use crate::rope::Rope;
-use crate::session::{Effect, Turn};
+use crate::turn::{Effect, Turn};
 
 const BAD_DELTA: &[u8] = b"CLIENT_ERROR invalid numeric delta argument\r\n";
 const BAD_EXPIRY: &[u8] = b"CLIENT_ERROR invalid exptime argument\r\n";

@@ -1,7 +1,7 @@
 //! Which command it is, and whether it has the arguments it needs.
 
 use super::{Args, Client, connection, keys, multi, owner, strings};
-use crate::session::Turn;
+use crate::turn::Turn;
 
 /// Longest name of a command.
 const NAME_BYTES_MAX: usize = 16;

@@ -4,7 +4,7 @@ use super::commands::{REDIS_VERSION, shown, wrong_count};
 use super::strings::{NO_INTEGER, SYNTAX, upper};
 use super::{Args, Client, glob, info, multi};
 use crate::number::integer;
-use crate::session::Turn;
+use crate::turn::Turn;
 
 /// Longest name that a client may give itself.
 const CLIENT_NAME_BYTES_MAX: usize = 256;

@@ -2,7 +2,7 @@
 
 use super::commands::REDIS_VERSION;
 use crate::items::{Facts, Usage};
-use crate::session::Turn;
+use crate::turn::Turn;
 use std::fmt::Display;
 
 /// Lines of one section.

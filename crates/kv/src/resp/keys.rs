@@ -6,7 +6,7 @@ use crate::items::ItemNo;
 use crate::moment::{Expiry, Moment};
 use crate::number::{self, Decimal, unsigned};
 use crate::owners::Owners;
-use crate::session::Turn;
+use crate::turn::Turn;
 use wire::NodeId;
 
 /// Places of the table that one SCAN looks at when it is not told.

@@ -17,7 +17,8 @@ use crate::limits::{
     WHOLE_BYTES,
 };
 use crate::number::integer;
-use crate::session::{Seat, Step, Turn};
+use crate::out::Seat;
+use crate::turn::{Step, Turn};
 use crate::value::Draft;
 use arrayvec::ArrayVec;
 use owner::Route;

@@ -12,14 +12,15 @@
 
 use super::owner::{Tally, Whose};
 use super::{Arg, Args, Client, NO_ROOM, commands};
-use crate::carry::{Dialect, Join, Note, Target, command};
+use crate::carry::{Dialect, Join, Note, Protocol, Target, command};
 use crate::items::{Content, NoRoom};
 use crate::limits::{
     BESIDE_BYTES_MAX, KEY_BYTES_MAX, QUEUED_ARGUMENTS_MAX, QUEUED_BYTES_MAX, WATCHED_MAX,
 };
 use crate::number::unsigned;
+use crate::out::Seat;
 use crate::rope::Rope;
-use crate::session::{Effect, Protocol, Seat, Turn};
+use crate::turn::{Effect, Turn};
 use std::ops::Range;
 
 /// Bytes that a watched key takes beside its own.

@@ -3,11 +3,11 @@
 use super::reply::null;
 use super::strings::{put_here, upper};
 use super::{Args, Client, NO_ROOM, WHOLE_ARGUMENTS, keys};
-use crate::carry::{Dialect, Join, Target, command};
+use crate::carry::{Dialect, Join, Protocol, Target, command};
 use crate::items::NoRoom;
 use crate::limits::KEY_BYTES_MAX;
 use crate::rope::Rope;
-use crate::session::{Effect, Protocol, Turn};
+use crate::turn::{Effect, Turn};
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
 use wire::NodeId;

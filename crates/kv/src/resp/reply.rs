@@ -3,7 +3,7 @@
 use super::Client;
 use crate::items::{Content, ItemNo, Items};
 use crate::number::Decimal;
-use crate::session::Turn;
+use crate::turn::Turn;
 use std::ops::Range;
 
 fn header(kind: u8, value: u64, text: &mut Vec<u8>) {

@@ -6,7 +6,7 @@ use crate::items::{Content, ItemNo, Placed};
 use crate::limits::KEY_BYTES_MAX;
 use crate::moment::Expiry;
 use crate::number::{DIGITS_MAX, Decimal, integer};
-use crate::session::Turn;
+use crate::turn::Turn;
 use arrayvec::ArrayVec;
 
 pub(super) const SYNTAX: &str = "ERR syntax error";

@@ -14,10 +14,10 @@
 use super::Courier;
 use super::run::status;
 use crate::carry::{Carry, Target, Unanswered};
+use crate::ids::TenantNo;
 use crate::items::NoRoom;
 use crate::limits::*;
 use crate::rope::{Rope, copy_from};
-use crate::tenants::TenantNo;
 use crate::value::Draft;
 use endpoint::{Frame, FrameMut};
 use node::{Call, Reply, all};
@@ -227,7 +227,7 @@ impl Courier {
             return Tried::Answered(Rope::of_text(bytes));
         }
         match self.0.items.borrow_mut().draft_of(carry.tenant, bytes) {
-            Ok(draft) => Tried::Answered(Rope::of_draft(draft)),
+            Ok(draft) => Tried::Answered(draft.into_rope()),
             Err(NoRoom) => Tried::Failed(Unanswered::NoRoom),
         }
     }
@@ -248,7 +248,7 @@ impl Courier {
                 return Tried::Failed(Unanswered::NoRoom);
             }
         }
-        Tried::Answered(Rope::of_draft(draft))
+        Tried::Answered(draft.into_rope())
     }
 
     /// The next part of a long answer, and how many bytes it has.

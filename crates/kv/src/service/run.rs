@@ -3,12 +3,12 @@
 use super::Courier;
 use super::carry::{Tried, op};
 use crate::carry::{Carry, Dialect};
+use crate::ids::TenantNo;
 use crate::limits::*;
 use crate::moment::Moment;
 use crate::out::Out;
 use crate::rope::{Rope, copy_from};
 use crate::session::{Progress, Session};
-use crate::tenants::TenantNo;
 use endpoint::Frame;
 use node::{Answer, Request};
 use std::cell::{Cell, RefCell};
@@ -310,7 +310,7 @@ impl Courier {
     fn keep(&self, client: u64, mut out: Out, tenant: TenantNo) -> u64 {
         let number = self.next_number();
         let items = &mut self.0.items.borrow_mut();
-        if out.adopt(items, tenant).is_ok() && items.crowded() != Some(tenant) {
+        if items.adopt(&mut out, tenant).is_ok() && items.crowded() != Some(tenant) {
             let kept = Kept { out, client, until: self.0.cx.now() + LONG_SPAN, ended: false };
             self.0.long.answers.borrow_mut().insert(number, kept);
         }

@@ -349,7 +349,7 @@ impl Client {
         self.out.settle();
         if self.deaf {
             if !self.out.is_blocked() {
-                self.out.adopt(items, TENANT).unwrap();
+                items.adopt(&mut self.out, TENANT).unwrap();
             }
             return;
         }
