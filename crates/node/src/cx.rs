@@ -1,18 +1,23 @@
 //! The handle through which services reach their node.
 
+mod filling;
+mod messages;
+
+pub use filling::FillingReply;
+pub(crate) use messages::is_message;
+
 use crate::bugs::{Bug, Bugs};
 use crate::call::{Answer, Call, Reply, Request, SpareTrailers};
-use crate::filling::FillingReply;
+use crate::config::NodeConfig;
 use crate::limits::{FRONT_WAITING, INTERRUPTS_WAITING, REQUESTS_WAITING};
 use crate::mailbox::Mailbox;
-use crate::messages::Messages;
-use crate::node::NodeConfig;
 use crate::pieces::{Pieces, Spare};
 use crate::rings::*;
 use crate::scheduler::{Scheduler, TaskId, Timers};
 use crate::tickets::{Outcome, Tickets};
 use crate::waits::Waits;
 use endpoint::{Endpoint, Frame, FrameMut, Frames};
+use messages::Messages;
 use netrpc::{CallError, Rpc, Start};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

@@ -1,10 +1,9 @@
 //! The node, as its world drives it.
 
-use crate::bugs::Bugs;
 use crate::call::{Reply, Request, Trailer};
-use crate::cx::{Core, Cx, Task};
+use crate::config::NodeConfig;
+use crate::cx::{Core, Cx, Task, is_message};
 use crate::limits::{MESSAGES_PER_STEP, POLLS_PER_STEP};
-use crate::messages::is_message;
 use crate::pieces::Pieces;
 use crate::rings::*;
 use crate::tickets::{Ended, Outcome};
@@ -12,40 +11,6 @@ use endpoint::{Endpoint, Frames, ReceiveMessage};
 use netrpc::{Event, RequestKey, status};
 use std::task::{Context, Waker};
 use wire::{ControlView, Errno, NodeId, Time};
-
-/// What a node is configured by.
-#[derive(Clone, Copy, Debug)]
-pub struct NodeConfig {
-    /// Who it is.
-    pub id: NodeId,
-    /// Which life: greater than in every earlier one.
-    pub incarnation: u64,
-    /// Of its random stream.
-    pub seed: u64,
-    /// Disks on its disk ring.
-    pub disks: u16,
-    /// Calls that each client may have under way here.
-    pub slots: u16,
-    /// Pages of request payload that all clients share.
-    pub budget_pages: usize,
-    /// Planted bugs, one bit each; 0 outside of tests of the checkers.
-    pub bugs: u128,
-}
-
-impl NodeConfig {
-    /// The usual limits, no disks.
-    pub fn new(id: NodeId, incarnation: u64, seed: u64) -> NodeConfig {
-        NodeConfig {
-            id,
-            incarnation,
-            seed,
-            disks: 0,
-            slots: netrpc::limits::SLOTS,
-            budget_pages: netrpc::limits::BUDGET_PAGES,
-            bugs: Bugs::everywhere().0,
-        }
-    }
-}
 
 /// What a node has done and has under way.
 #[derive(Clone, Copy, Debug, Default)]

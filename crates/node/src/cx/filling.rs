@@ -1,6 +1,6 @@
 //! Replies that leave before all of their data is there (cut-through delivery, HPDC'97 section 3).
 
-use crate::cx::Cx;
+use super::Cx;
 use endpoint::{Filling, Frame};
 
 /// A reply that is on its way while its data still comes. Dropped before the last part, it is filled up with data that

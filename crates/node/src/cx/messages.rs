@@ -4,7 +4,7 @@
 //! entries of the receive ring may hold them; what comes beyond that is dropped and counted, as HPDC'97's adapter
 //! drops what its host does not keep up with. A node that has not asked for messages drops them all.
 
-use crate::cx::Cx;
+use super::Cx;
 use crate::limits::MESSAGES_MAX;
 use endpoint::{Endpoint, ReceiveMessage};
 use std::collections::VecDeque;
