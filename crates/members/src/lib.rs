@@ -20,6 +20,7 @@ pub mod limits;
 mod membership;
 pub mod protocol;
 mod registry;
+pub mod replicas;
 mod service;
 
 pub use client::{Client, Directory, Standing, forget, is_silence, join, view};

@@ -68,14 +68,8 @@ impl View {
         self.get(node).map_or(0, |up| up.machine)
     }
 
-    /// Whether both are known to run on one machine.
-    pub fn are_on_one_machine(&self, one: NodeId, other: NodeId) -> bool {
-        let machine = self.machine(one);
-        machine != 0 && machine == self.machine(other)
-    }
-
     /// The nodes, but for one.
-    pub fn others(&self, me: NodeId) -> impl Iterator<Item = &Up> {
+    pub fn others(&self, me: NodeId) -> impl Iterator<Item = &Up> + Clone {
         self.members.iter().filter(move |up| up.node != me)
     }
 }

@@ -20,7 +20,6 @@
 mod ahead;
 mod answer;
 mod bring;
-mod circle;
 mod counters;
 mod dirty;
 mod events;
@@ -43,7 +42,6 @@ mod part;
 mod peers;
 mod prefetch;
 mod put;
-mod repairs;
 mod replicas;
 mod share;
 mod spare;

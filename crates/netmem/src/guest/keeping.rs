@@ -6,6 +6,7 @@ use super::standing::Standing;
 use crate::limits::{GUEST_AHEAD_MAX, GUEST_DROPS_MAX, GUEST_RUN};
 use crate::page::{PageId, PageStamp, SpaceId, Version, Wanted};
 use arrayvec::ArrayVec;
+use members::replicas::is_apart;
 use node::{Bug, Bugs};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -337,7 +338,8 @@ impl Keeping {
             if held.len() >= self.copies {
                 break;
             }
-            if apart && !is_on_another_machine(transport, at, held) {
+            let machine = |at| transport.there(at).map_or(0, |there| there.machine);
+            if apart && !is_apart(machine(at), held.iter().map(|held| machine(held.by))) {
                 continue;
             }
             let has_frame = had.iter().any(|held| held.by == at);
@@ -385,12 +387,6 @@ impl Keeping {
             self.drop_at(now, Obsolete { holder: old.by, page, version });
         }
     }
-}
-
-/// Whether a holder may be on another machine than those that have the page.
-fn is_on_another_machine<T: Transport>(transport: &T, at: usize, held: &Replicas) -> bool {
-    let machine = |at| transport.there(at).map_or(0, |there| there.machine);
-    machine(at) == 0 || held.iter().all(|held| machine(held.by) != machine(at))
 }
 
 /// Whether a holder is another process than those that have the page, whatever its address.

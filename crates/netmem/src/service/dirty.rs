@@ -253,10 +253,10 @@ impl Service {
     pub(super) async fn repair(self) {
         loop {
             let more = self.0.events.wait(Event::RepairDue);
-            let next = self.0.home.borrow_mut().poll_repair();
-            let next = next.filter(|_| !self.cx().has_bug(Bug::MirrorsNotMadeAgain));
-            let Some(entry) = next else {
-                let _ = self.cx().with_deadline(PAUSE_MAX, more).await;
+            let Some(entry) = self.next_repair() else {
+                let (now, rests) = (self.cx().now(), self.0.home.borrow().repairs_rest_until());
+                let span = rests.map_or(PAUSE_MAX, |until| until.since(now));
+                let _ = self.cx().with_deadline(span, more).await;
                 continue;
             };
             let repaired = self.repair_page(&entry).await;
@@ -264,11 +264,19 @@ impl Service {
                 self.count(|counters| counters.mirrors_again += 1);
                 self.note_mirror_of_own(&entry, node);
             }
-            if repaired.is_none() || entry.mirrors_missing() > 1 {
-                self.0.home.borrow_mut().repair_later(entry.id);
-                self.cx().sleep(REPAIR_PAUSE).await;
-            }
+            let whole = repaired.is_some() && entry.mirrors_missing() == 1;
+            self.0.home.borrow_mut().handle_repair(self.cx().now(), entry.id, whole);
         }
+    }
+
+    fn next_repair(&self) -> Option<Entry> {
+        let (mut home, now) = (self.0.home.borrow_mut(), self.cx().now());
+        let entry = home.poll_repair(now)?;
+        if self.cx().has_bug(Bug::MirrorsNotMadeAgain) {
+            home.handle_repair(now, entry.id, true);
+            return None;
+        }
+        Some(entry)
     }
 
     /// Has a surviving mirror make another one, or the log.

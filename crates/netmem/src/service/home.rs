@@ -7,14 +7,14 @@
 use super::freed::{Freed, TooMany};
 use super::leases::{Leases, Writer};
 use super::notices::Notices;
-use super::repairs::Repairs;
 use super::tell::Telling;
 use super::unlisted::Unlisted;
 use crate::directory::{Directory, Entry, Holder, Lookup, Refusal, Role};
-use crate::limits::HOLDERS_MAX;
+use crate::limits::{HOLDERS_MAX, REPAIR_PAUSE, REPAIR_TASKS};
 use crate::page::{PageId, SpaceId, Version};
 use crate::protocol::{Get, GetReply, Record, Stale, Verdict, op};
 use crate::slots::{Homes, Member, Slots};
+use members::replicas::Repairs;
 use members::{Membership, Up, View};
 use wire::{NodeId, Time};
 
@@ -60,7 +60,8 @@ pub struct Home {
     freed: Freed,
     notices: Notices,
     telling: Telling,
-    repairs: Repairs,
+    /// Pages that may lack mirrors.
+    repairs: Repairs<PageId>,
 }
 
 impl Home {
@@ -75,7 +76,7 @@ impl Home {
             freed: Freed::default(),
             notices: Notices::default(),
             telling: Telling::default(),
-            repairs: Repairs::default(),
+            repairs: Repairs::new(REPAIR_TASKS, REPAIR_PAUSE),
         }
     }
 
@@ -379,7 +380,7 @@ impl Home {
 
     fn note_lack(&mut self, id: PageId) {
         if self.directory.entry(id).is_some_and(|entry| entry.mirrors_missing() > 0) {
-            self.repair_later(id);
+            self.repairs.insert(id, ());
         }
     }
 
@@ -429,30 +430,36 @@ impl Home {
     }
 
     /// The next page that lacks a mirror, with who has it; `None` while others still tell what they hold.
-    pub fn poll_repair(&mut self) -> Option<Entry> {
+    pub fn poll_repair(&mut self, now: Time) -> Option<Entry> {
         if !self.is_settled() {
             return None;
         }
-        while let Some(id) = self.repairs.pop() {
+        while let Some((id, ())) = self.repairs.poll(now) {
             let entry = self.directory.entry(id).filter(|entry| entry.mirrors_missing() > 0);
             if let Some(entry) = entry.cloned().filter(|_| self.is_primary(id)) {
                 return Some(entry);
             }
+            self.repairs.handle_end(now, id, true);
         }
         None
     }
 
-    /// A mirror could not be made, or another one is missing: later.
-    pub fn repair_later(&mut self, id: PageId) {
-        self.repairs.insert(id);
+    /// When another repair may begin, if too many have failed just now.
+    pub fn repairs_rest_until(&self) -> Option<Time> {
+        self.repairs.rests_until()
+    }
+
+    /// A repair has ended: the page is whole, or a mirror could not be made or another one is missing.
+    pub fn handle_repair(&mut self, now: Time, id: PageId, whole: bool) {
+        self.repairs.handle_end(now, id, whole);
     }
 
     /// Pages that lack a mirror, or may: of those without an entry nobody knows.
     pub fn deficit(&self) -> usize {
-        let lacks = |id: &&PageId| {
-            self.directory.entry(**id).is_some_and(|entry| entry.mirrors_missing() > 0)
+        let lacks = |id: &PageId| {
+            self.directory.entry(*id).is_some_and(|entry| entry.mirrors_missing() > 0)
         };
-        self.repairs.iter().filter(lacks).count() + self.unlisted.mirrors()
+        self.repairs.keys().filter(lacks).count() + self.unlisted.mirrors()
     }
 
     /// Another view. `None` when it is not newer. Holders that are gone are forgotten, and so are entries that are at
@@ -515,7 +522,7 @@ impl Home {
     fn collect_repairs(&mut self) {
         let missing = self.directory.entries().filter(|entry| entry.mirrors_missing() > 0);
         let ids: Vec<PageId> = missing.map(|entry| entry.id).collect();
-        ids.into_iter().for_each(|id| self.repair_later(id));
+        ids.into_iter().for_each(|id| self.repairs.insert(id, ()));
     }
 
     /// Who has to drop a copy before a page's lease is granted: all but the writer, of more than can be named
@@ -645,10 +652,11 @@ mod tests {
         for (number, left) in [(2, &[1, 2, 3, 5][..]), (3, &[1, 3, 5][..])] {
             home.handle_view(Time(0), view(number, left)).unwrap();
         }
-        assert!(home.poll_repair().is_none(), "others still tell what they have");
+        assert!(home.poll_repair(Time(0)).is_none(), "others still tell what they have");
         [3, 5].into_iter().for_each(|node| home.members.handle_report(NodeId(node), 3));
         assert_eq!(home.deficit(), 6);
-        let order: Vec<PageId> = std::iter::from_fn(|| home.poll_repair()).map(|e| e.id).collect();
+        let next = || home.poll_repair(Time(0)).map(|entry| entry.id);
+        let order: Vec<PageId> = std::iter::from_fn(next).collect();
         assert_eq!(order, [ids[1], ids[3], ids[5], ids[0], ids[2], ids[4]]);
     }
 

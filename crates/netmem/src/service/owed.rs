@@ -7,7 +7,7 @@
 use super::Service;
 use super::dirty::Dirt;
 use super::events::Event;
-use super::replicas::{Kind, Owed};
+use super::replicas::Kind;
 use crate::directory::Role as HolderRole;
 use crate::memory::FrameNo;
 use crate::protocol::{No, Record};
@@ -21,33 +21,35 @@ impl Service {
         loop {
             let more = self.0.events.wait(kind.event());
             let Some(owed) = self.next_owed(kind) else {
-                more.await;
+                let rests = self.0.replicas.borrow().rests_until(kind);
+                match rests.map(|until| until.since(self.cx().now())) {
+                    Some(span) => _ = self.cx().with_deadline(span, more).await,
+                    None => more.await,
+                }
                 continue;
             };
-            let done = match &owed {
-                Owed::Register(record) => self.is_registered(record).await,
-                Owed::Unregister(record) => self.is_unregistered(record).await,
-                Owed::Secure(id) => match self.dirt(*id) {
+            let done = match kind {
+                Kind::Register => self.is_registered(&owed).await,
+                Kind::Unregister => self.is_unregistered(&owed).await,
+                Kind::Secure => match self.dirt(owed.id) {
                     Dirt::None => true,
                     Dirt::Busy => false,
                     Dirt::Dirty(frame) => self.secure(frame).await.is_ok(),
                 },
             };
-            match done {
-                true => self.0.replicas.borrow_mut().handle_done(&owed),
-                false => self.cx().sleep(kind.pause()).await,
-            }
+            self.0.replicas.borrow_mut().handle_end(self.cx().now(), kind, &owed, done);
         }
     }
 
-    fn next_owed(&self, kind: Kind) -> Option<Owed> {
-        let next = self.0.replicas.borrow_mut().poll_owed(kind);
-        next.filter(|_| kind != Kind::Secure || !self.cx().has_bug(Bug::MirrorsNotMadeAgain))
+    fn next_owed(&self, kind: Kind) -> Option<Record> {
+        let none = kind == Kind::Secure && self.cx().has_bug(Bug::MirrorsNotMadeAgain);
+        let mut replicas = self.0.replicas.borrow_mut();
+        if none { None } else { replicas.poll_owed(self.cx().now(), kind) }
     }
 
     /// A mirror is here; of its two directories at least one was not reached.
     pub(super) fn register_late(&self, record: Record) {
-        self.0.replicas.borrow_mut().handle_owed(Owed::Register(record));
+        self.0.replicas.borrow_mut().handle_owed(Kind::Register, record);
         self.raise(Event::RegistrationDue);
     }
 
@@ -70,7 +72,7 @@ impl Service {
     pub(super) fn deny_late(&self, record: Record) {
         let counted = record.holder.role.is_hard() || record.copies > 0;
         if counted && record.holder.node == self.me() {
-            self.0.replicas.borrow_mut().handle_owed(Owed::Unregister(record));
+            self.0.replicas.borrow_mut().handle_owed(Kind::Unregister, record);
             self.raise(Event::RegistrationDue);
         }
     }
@@ -120,8 +122,9 @@ impl Service {
             store.retain_mirrors(frame, |mirror| !lost(mirror));
             // of what is in the log the directory has another mirror made, as of what is in one
             if store.stored(frame).mirrors.is_empty() && !store.is_logged(frame) {
-                let id = store.memory().page(frame).expect("a page").id;
-                self.0.replicas.borrow_mut().handle_owed(Owed::Secure(id));
+                let page = store.memory().page(frame).expect("a page");
+                let record = self.record(page.id, page.version, HolderRole::Mirror, 0);
+                self.0.replicas.borrow_mut().handle_owed(Kind::Secure, record);
             }
         }
         self.raise(Event::MirrorsLost);

@@ -10,10 +10,12 @@ use crate::guest::offer;
 use crate::limits::{ATTEMPT, MIRROR_TRIES};
 use crate::memory::{FrameNo, Offer, Reason};
 use crate::page::{PageId, PageStamp, Version, Wanted};
-use crate::protocol::{Batch, Message, MirrorAgain, No, Put, PutReply, Record, Verdict, op};
+use crate::protocol::{
+    AVOID_MAX, Batch, Message, MirrorAgain, No, Put, PutReply, Record, Verdict, op,
+};
 use arrayvec::ArrayVec;
 use endpoint::Frame;
-use members::Up;
+use members::replicas::farthest;
 use node::{Answer, Bug, Request, all};
 use std::cell::RefCell;
 use wire::{Decoder, NodeId};
@@ -31,7 +33,8 @@ pub struct Weak {
 }
 
 /// Nodes that are not asked for a mirror: those that have one, and those that refused.
-pub(super) type Avoid = ArrayVec<NodeId, { MIRROR_TRIES + 4 }>;
+pub(super) type Avoid = ArrayVec<NodeId, AVOIDED_MAX>;
+const AVOIDED_MAX: usize = MIRROR_TRIES + AVOID_MAX;
 
 impl Service {
     /// Answers [`op::PUT`].
@@ -236,15 +239,16 @@ impl Service {
     /// those on this one: then at least the mirrors are on two.
     fn mirror_target(&self, avoid: &Avoid) -> Option<NodeId> {
         let (home, epochs) = (self.0.home.borrow(), self.0.epochs.borrow());
-        let all = || home.view().others(self.me()).filter(|up| !avoid.contains(&up.node));
-        let nearness = |up: &Up| {
-            let near = |node: &NodeId| home.view().are_on_one_machine(*node, up.node);
-            (avoid.iter().any(near), near(&self.me()))
-        };
-        let farthest = all().map(nearness).min()?;
-        let others = || all().filter(|up| nearness(up) == farthest);
-        let count = others().count() as u64;
-        let draw = || others().nth((self.cx().random() % count.max(1)) as usize).map(|up| up.node);
+        let machine = |node: &NodeId| home.view().machine(*node);
+        let copies: ArrayVec<u64, AVOIDED_MAX> = avoid.iter().map(machine).collect();
+        let others = home.view().others(self.me()).map(|up| up.node);
+        let others = others.filter(|node| !avoid.contains(node));
+        let others = farthest(others, machine, &copies, machine(&self.me()));
+        let count = others.clone().count() as u64;
+        let draw = || others.clone().nth((self.cx().random() % count) as usize);
+        if count == 0 {
+            return None;
+        }
         let oldest = |node| epochs.current().share(node).map(|share| share.oldest);
         let (one, other) = (draw()?, draw()?);
         Some(if oldest(other) > oldest(one) { other } else { one })

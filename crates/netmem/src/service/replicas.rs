@@ -1,34 +1,24 @@
 //! The copies that pages depend on, as far as this node answers for them: what is still owed to each of them, and what
 //! the node's own log has.
-//!
-//! What is owed is done again and again until it is done or not needed any more, each page in its turn, so that one
-//! that fails keeps no other waiting.
 
-use super::circle::Circle;
 use super::events::Event;
 use super::logged::Logged;
-use crate::directory::Role;
+use crate::directory::{Holder, Role};
 use crate::limits::{BARED_PAUSE, CLEANING_PAUSE};
-use crate::page::PageId;
+use crate::page::Version;
 use crate::protocol::Record;
+use members::replicas::Repairs;
 use std::time::Duration;
+use wire::{NodeId, Time};
 
-/// What a copy is owed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Owed {
-    /// A mirror is here, or in the log, of which a directory has not heard.
-    Register(Record),
-    /// A directory believes that a mirror is here which is not. It has none made in its place before it hears that.
-    Unregister(Record),
-    /// All mirrors of a page of this node's own went down: directories replicate from mirrors only, so its writer does.
-    Secure(PageId),
-}
-
-/// The kinds of what is owed, each with a task.
+/// What a copy is owed, with a task for each kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
+    /// A mirror is here, or in the log, of which a directory has not heard.
     Register,
+    /// A directory believes that a mirror is here which is not. It has none made in its place before it hears that.
     Unregister,
+    /// All mirrors of a page of this node's own went down: directories replicate from mirrors only, so its writer does.
     Secure,
 }
 
@@ -42,68 +32,78 @@ impl Kind {
     }
 
     /// Pause after one that could not be done.
-    pub fn pause(self) -> Duration {
+    fn pause(self) -> Duration {
         match self {
             Kind::Register | Kind::Unregister => CLEANING_PAUSE,
             Kind::Secure => BARED_PAUSE,
         }
     }
+
+    /// What is owed only once: of a page's mirrors the last one that was named is registered, as of what the log had of
+    /// it, since a node may have both.
+    fn key(self, record: &Record) -> Record {
+        let of = |role| {
+            let nobody = Holder { node: NodeId(0), incarnation: 0, role };
+            Record::new(record.id, Version(0), nobody)
+        };
+        match self {
+            Kind::Register => of(record.holder.role),
+            Kind::Unregister => *record,
+            Kind::Secure => of(Role::Mirror),
+        }
+    }
 }
 
 /// What is owed, and the log.
-#[derive(Default)]
 pub struct Replicas {
-    /// A node may have both a mirror of a page and a version of it in its log.
-    register: Circle<(PageId, Role), Record>,
-    unregister: Circle<Record, ()>,
-    secure: Circle<PageId, ()>,
+    owed: [Repairs<Record, Record>; 3],
     /// This node's log.
     pub logged: Logged,
+}
+
+impl Default for Replicas {
+    fn default() -> Replicas {
+        let kinds = [Kind::Register, Kind::Unregister, Kind::Secure];
+        Replicas {
+            owed: kinds.map(|kind| Repairs::new(1, kind.pause())),
+            logged: Logged::default(),
+        }
+    }
 }
 
 impl Replicas {
     /// Whether a directory is still to hear of a mirror of this page, or of what the log has of it.
     pub fn is_unregistered(&self, record: &Record) -> bool {
-        self.register.has((record.id, record.holder.role))
+        self.owed[Kind::Register as usize].has(Kind::Register.key(record))
     }
 
-    /// Something is owed from now on. Of a page's mirrors the last one that was named is registered, as of what the log
-    /// had of it.
-    pub fn handle_owed(&mut self, owed: Owed) {
-        match owed {
-            Owed::Register(record) => self.register.insert((record.id, record.holder.role), record),
-            Owed::Unregister(record) => self.unregister.insert(record, ()),
-            Owed::Secure(id) => self.secure.insert(id, ()),
-        }
+    /// When the next one of a kind may be done, if the last one failed.
+    pub fn rests_until(&self, kind: Kind) -> Option<Time> {
+        self.owed[kind as usize].rests_until()
     }
 
-    /// It was done, or is not needed any more; what was owed meanwhile in its place still is.
-    pub fn handle_done(&mut self, owed: &Owed) {
-        match owed {
-            Owed::Register(record) => {
-                self.register.done((record.id, record.holder.role), |other| other == record);
-            }
-            Owed::Unregister(record) => self.unregister.done(*record, |()| true),
-            Owed::Secure(id) => self.secure.done(*id, |()| true),
-        }
+    /// Something is owed from now on.
+    pub fn handle_owed(&mut self, kind: Kind, record: Record) {
+        self.owed[kind as usize].insert(kind.key(&record), record);
     }
 
-    /// What is to be done next; it stays until it [is done](Replicas::handle_done).
-    pub fn poll_owed(&mut self, kind: Kind) -> Option<Owed> {
-        match kind {
-            Kind::Register => self.register.next().map(|(_, record)| Owed::Register(record)),
-            Kind::Unregister => self.unregister.next().map(|(record, ())| Owed::Unregister(record)),
-            Kind::Secure => self.secure.next().map(|(id, ())| Owed::Secure(id)),
-        }
+    /// It was done or is not needed any more, or failed and is to be done again.
+    pub fn handle_end(&mut self, now: Time, kind: Kind, record: &Record, done: bool) {
+        self.owed[kind as usize].handle_end(now, kind.key(record), done);
+    }
+
+    /// What is to be done next; it stays known until it [is done](Replicas::handle_end).
+    pub fn poll_owed(&mut self, now: Time, kind: Kind) -> Option<Record> {
+        self.owed[kind as usize].poll(now).map(|(_, record)| record)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::directory::Holder;
-    use crate::page::{SpaceId, Version};
-    use wire::NodeId;
+    use crate::page::{PageId, SpaceId};
+
+    const NOW: Time = Time(1_000);
 
     fn mirror(index: u64, version: u64) -> Record {
         let holder = Holder { node: NodeId(2), incarnation: 1, role: Role::Mirror };
@@ -111,23 +111,29 @@ mod tests {
         Record { copies: 2, ..Record::new(id, version, holder) }
     }
 
+    /// The next one, which fails.
+    fn fail(replicas: &mut Replicas, now: Time, kind: Kind) -> Option<Record> {
+        let next = replicas.poll_owed(now, kind)?;
+        replicas.handle_end(now, kind, &next, false);
+        Some(next)
+    }
+
     #[test]
     fn what_is_owed_has_its_turn_until_it_is_done() {
         for kind in [Kind::Register, Kind::Unregister, Kind::Secure] {
             let mut replicas = Replicas::default();
-            let owed = |index| match kind {
-                Kind::Register => Owed::Register(mirror(index, 5)),
-                Kind::Unregister => Owed::Unregister(mirror(index, 5)),
-                Kind::Secure => Owed::Secure(mirror(index, 5).id),
-            };
-            (1..=3).for_each(|index| replicas.handle_owed(owed(index)));
+            (1..=3).for_each(|index| replicas.handle_owed(kind, mirror(index, 5)));
+            let mut now = NOW;
             for index in [1, 2, 3, 1] {
-                assert_eq!(replicas.poll_owed(kind), Some(owed(index)));
+                assert_eq!(fail(&mut replicas, now, kind), Some(mirror(index, 5)));
+                assert_eq!(replicas.poll_owed(now, kind), None, "it rests");
+                now = replicas.rests_until(kind).unwrap();
             }
-            replicas.handle_done(&owed(2));
-            assert_eq!(replicas.poll_owed(kind), Some(owed(3)));
-            [1, 3].into_iter().for_each(|index| replicas.handle_done(&owed(index)));
-            assert_eq!(replicas.poll_owed(kind), None);
+            for index in [2, 3, 1] {
+                assert_eq!(replicas.poll_owed(now, kind), Some(mirror(index, 5)));
+                replicas.handle_end(now, kind, &mirror(index, 5), true);
+            }
+            assert_eq!(replicas.poll_owed(now, kind), None);
         }
     }
 
@@ -136,17 +142,16 @@ mod tests {
         let mut replicas = Replicas::default();
         let mut logged = mirror(1, 5);
         logged.holder.role = Role::Log;
-        let both = [Owed::Register(mirror(1, 6)), Owed::Register(logged)];
-        both.into_iter().for_each(|owed| replicas.handle_owed(owed));
-        assert_eq!(
-            [(); 3].map(|()| replicas.poll_owed(Kind::Register).unwrap()),
-            [both[0], both[1], both[0]]
-        );
-        replicas.handle_done(&both[0]);
-        assert_eq!(replicas.poll_owed(Kind::Register), Some(both[1]));
-        assert!(!replicas.is_unregistered(&mirror(1, 6)) && replicas.is_unregistered(&logged));
-        replicas.handle_done(&both[1]);
-        assert_eq!(replicas.poll_owed(Kind::Register), None);
+        let both = [mirror(1, 6), logged];
+        both.into_iter().for_each(|owed| replicas.handle_owed(Kind::Register, owed));
+        assert_eq!(fail(&mut replicas, NOW, Kind::Register), Some(both[0]));
+        let now = NOW + CLEANING_PAUSE;
+        assert_eq!(replicas.poll_owed(now, Kind::Register), Some(both[1]));
+        replicas.handle_end(now, Kind::Register, &both[1], true);
+        assert!(replicas.is_unregistered(&mirror(1, 6)) && !replicas.is_unregistered(&logged));
+        assert_eq!(replicas.poll_owed(now, Kind::Register), Some(both[0]));
+        replicas.handle_end(now, Kind::Register, &both[0], true);
+        assert_eq!(replicas.poll_owed(now, Kind::Register), None);
     }
 
     #[test]
@@ -155,12 +160,12 @@ mod tests {
         later.holder.incarnation = 2;
         for newer in [mirror(1, 6), later] {
             let mut replicas = Replicas::default();
-            replicas.handle_owed(Owed::Register(mirror(1, 5)));
-            let owed = replicas.poll_owed(Kind::Register).unwrap();
-            replicas.handle_owed(Owed::Register(newer));
-            replicas.handle_done(&owed);
+            replicas.handle_owed(Kind::Register, mirror(1, 5));
+            let owed = replicas.poll_owed(NOW, Kind::Register).unwrap();
+            replicas.handle_owed(Kind::Register, newer);
+            replicas.handle_end(NOW, Kind::Register, &owed, true);
             assert!(replicas.is_unregistered(&mirror(1, 5)));
-            assert_eq!(replicas.poll_owed(Kind::Register), Some(Owed::Register(newer)));
+            assert_eq!(replicas.poll_owed(NOW, Kind::Register), Some(newer));
         }
     }
 }
