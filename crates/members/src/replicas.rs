@@ -88,7 +88,7 @@ impl<K: Ord + Copy, T: Copy> Repairs<K, T> {
         self.rests.front().copied().filter(|_| self.in_flight + self.rests.len() >= self.limit)
     }
 
-    /// Something is owed, and this is what. Who has a turn keeps it; what is in flight is done once more.
+    /// Something is owed, and this is what. A key that waits keeps its turn; one in flight is done once more.
     pub fn insert(&mut self, key: K, value: T) {
         let state = match self.entries.get(&key) {
             None | Some((State::Waits, _)) => State::Waits,
