@@ -28,6 +28,7 @@ use crate::slab::{Slab, chunk_bytes};
 use crate::tenants::{self, BadTenants, Counters, Mortals, Tenant, TenantConfig};
 use crate::value::{Draft, Value};
 use endpoint::Frames;
+use node::Usage;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::rc::Rc;
@@ -73,19 +74,6 @@ pub struct Facts {
     pub sent_bytes: u64,
     /// How the system says what the process uses.
     pub usage: Option<fn() -> Usage>,
-}
-
-/// What a process uses.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Usage {
-    /// Bytes of memory now, and at most until now.
-    pub resident_bytes: u64,
-    /// See [`resident_bytes`](Usage::resident_bytes).
-    pub peak_bytes: u64,
-    /// Microseconds of processor time in the program.
-    pub user_us: u64,
-    /// The same in the kernel.
-    pub system_us: u64,
 }
 
 impl Facts {

@@ -42,7 +42,7 @@ mod value;
 pub use away::{AwayConfig, Fetch, PageRef, Store, Trip};
 pub use carry::{Carry, Dialect, Protocol, Target, Unanswered};
 pub use ids::{ItemNo, TenantNo};
-pub use items::{Content, Facts, Item, Items, ItemsConfig, NoRoom, Placed, Usage};
+pub use items::{Content, Facts, Item, Items, ItemsConfig, NoRoom, Placed};
 pub use moment::{Expiry, Moment};
 pub use out::Out;
 pub use owners::{Owners, slot_of};

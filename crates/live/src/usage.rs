@@ -1,19 +1,7 @@
-//! What the system says this process uses.
+//! Memory and processor time of this process, as the system says it.
 
 use endpoint::limits::PAGE_BYTES;
-
-/// Of this process since its start.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Usage {
-    /// Memory that it has now.
-    pub resident_bytes: u64,
-    /// Most that it had.
-    pub peak_bytes: u64,
-    /// Processor time of its own.
-    pub user_us: u64,
-    /// Processor time of the kernel for it.
-    pub system_us: u64,
-}
+use node::Usage;
 
 /// Memory and processor time now; 0 of what the system does not tell.
 pub fn usage() -> Usage {

@@ -23,6 +23,7 @@ pub mod rings;
 mod scheduler;
 mod sync;
 mod tickets;
+mod usage;
 mod waits;
 
 pub use bugs::{Bug, Bugs};
@@ -34,4 +35,5 @@ pub use netrpc::CallError;
 pub use node::{Node, NodeCounters};
 pub use pieces::Pieces;
 pub use sync::{Notify, Permit, Semaphore};
+pub use usage::Usage;
 pub use waits::{Wait, Waiting};

@@ -11,7 +11,6 @@ mod accept;
 mod connection;
 mod detour;
 mod limits;
-mod usage;
 
 use accept::Listener;
 pub use accept::{Address, ListenError};
@@ -87,7 +86,7 @@ impl Sockets {
         facts.process = std::process::id();
         facts.started_ms = moment.now_ms;
         facts.connections_max = most as u64;
-        facts.usage = Some(usage::usage);
+        facts.usage = Some(live::usage::usage);
         let workplace = Workplace::new(items);
         Ok(Sockets {
             poller,

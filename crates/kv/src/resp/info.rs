@@ -1,8 +1,9 @@
 //! The sections of `INFO`, with the fields that clients and exporters read.
 
 use super::commands::REDIS_VERSION;
-use crate::items::{Facts, Usage};
+use crate::items::Facts;
 use crate::turn::Turn;
+use node::Usage;
 use std::fmt::Display;
 
 /// Lines of one section.

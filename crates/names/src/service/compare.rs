@@ -297,7 +297,7 @@ impl<O: Objects> Service<O> {
             self.sync().await?;
             layout = layout.with_epoch(epoch);
             let now = ObjectsOf { layout, truncations, ..*before };
-            self.objects.set_layout(&now).await.map_err(of_object)?;
+            self.set_layout(&now).await?;
             // A layout that is given up is not to be found once more.
             if found.has_more || layout.placement == Placement::Map {
                 self.describe_layout(&now, &found.fragments).await?;

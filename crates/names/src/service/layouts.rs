@@ -96,8 +96,7 @@ impl<O: Objects> Service<O> {
         self.check_empty(&ObjectsOf { layout: wider, ..before }, before.layout.width()).await?;
         let epoch = self.fence(asker.who, file).await?;
         let layout = with_homes(&before.layout, epoch, homes)?;
-        let wider = ObjectsOf { layout, ..before };
-        self.objects.set_layout(&wider).await.map_err(of_object)?;
+        self.set_layout(&ObjectsOf { layout, ..before }).await?;
         // No client writes any more: this is where the file ends.
         let fenced = ObjectsOf { layout: before.layout.with_epoch(epoch), ..before };
         self.teach_map(file, &fenced.layout)?;
@@ -145,6 +144,11 @@ impl<O: Objects> Service<O> {
         let there = ObjectsOf { layout, ..before };
         self.objects.copy_column(&before, &there, column, rate, false).await?;
         self.alone(file, self.end_move(asker, before, layout, column)).await
+    }
+
+    /// Every object knows the layout's epoch.
+    pub(super) async fn set_layout(&self, objects: &ObjectsOf) -> Result<(), Errno> {
+        self.objects.set_layout(objects).await.map_err(of_object)
     }
 
     /// No column of the file begins to move until this is dropped; `None` when one is on its way.
@@ -200,7 +204,7 @@ impl<O: Objects> Service<O> {
         let epoch = self.fence(&Who::ROOT, file).await?;
         let layout = before.layout.with_epoch(epoch);
         let healed = ObjectsOf { layout, ..before };
-        self.objects.set_layout(&healed).await.map_err(of_object)?;
+        self.set_layout(&healed).await?;
         // They may have been told the one that was given up.
         self.describe_layout(&healed, &self.fragments_of(&healed)?).await?;
         self.commit(|t| t.set_layout(file, layout)).await
