@@ -318,7 +318,7 @@ pub struct Scale {
     /// Stores of each server, from-to
     #[arg(long, default_value = "1-4", value_name = "FROM-TO")]
     pub stores: Span,
-    /// What every store is limited to
+    /// Limits of every store
     #[arg(long, default_value = "rate=30M,delay=1ms")]
     pub limit: String,
     /// Where the stores are: it must be faster than all of them together. Default: where temporary files go

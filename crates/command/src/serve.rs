@@ -141,7 +141,7 @@ pub fn up(arguments: &cli::Up) -> Result<(), ServeError> {
     let (cluster, mounted) = match run {
         Ok(running) => running,
         Err(error) => {
-            // What was made for a start that was refused would stand in the way of the next one, made differently.
+            // Files made for a start that was refused would stand in the way of the next one, made differently.
             made.map_or(Ok(()), |made| made.remove()).map_err(|left| {
                 ServeError::Refused(format!(
                     "{error}; and what was made for it could not be removed: {left}"

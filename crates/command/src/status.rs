@@ -21,7 +21,7 @@ pub use show::status;
 pub use top::top;
 pub use verdict::{NotWell, Room, health};
 
-/// What every member tells now.
+/// The reports of all members, now.
 pub fn ask_once(target: &Target) -> Result<Vec<Told>, VisitError> {
     trapeze::status::ask_once(&Reach::from(target))
 }

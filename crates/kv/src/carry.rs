@@ -12,7 +12,7 @@ use wire::NodeId;
 /// Bytes that a part of a command takes beside its text.
 const PART_BYTES: usize = 64;
 
-/// What a connection's client speaks.
+/// The protocol of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// memcached's text protocol, classic and meta (protocol.txt of memcached 1.6).

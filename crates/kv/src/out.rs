@@ -23,7 +23,7 @@ pub struct Out {
 /// Connections whose replies have come, by their seats.
 pub(crate) type Ready = Rc<RefCell<Vec<u32>>>;
 
-/// Who waits for a reply that comes later.
+/// The waiter for a reply that comes later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seat {
     /// A connection, by the world's number.

@@ -59,7 +59,7 @@ impl Owners {
         self.membership.me()
     }
 
-    /// Who is there, and who this node is among them.
+    /// The nodes that are up, and this node's incarnation.
     pub fn membership(&self) -> &Membership {
         &self.membership
     }
@@ -79,7 +79,7 @@ impl Owners {
         self.settled.then_some(&self.members)
     }
 
-    /// Another view: nothing is served until it is settled. What this node has counts for nothing where it was away
+    /// Another view: nothing is served until it is settled. Items of this node count for nothing where it was away
     /// meanwhile, unless it `keeps` that all the same. Says whether the view is new.
     pub fn handle_view(&mut self, now: Time, view: View, keeps: bool) -> bool {
         if view.number <= self.view() {

@@ -35,7 +35,7 @@ pub struct Counters {
     pub no_room: u64,
 }
 
-/// What was away when somebody looked, and what became of it.
+/// Look-ups of items that were away, and their outcomes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AwayCounters {
     /// Values that left the server's own memory for other nodes' instead of being dropped.

@@ -13,7 +13,7 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::rc::Rc;
 
-/// What a step of a protocol did with its input.
+/// The outcome of a step of a protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Took so many bytes.
@@ -26,7 +26,7 @@ pub(crate) enum Step {
     End,
 }
 
-/// What a command does.
+/// The action of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     /// Changes nothing.
@@ -37,7 +37,7 @@ pub(crate) enum Effect {
     ChangesAndGives,
 }
 
-/// What a command works on.
+/// The things that a command works on.
 pub(crate) struct Turn<'a> {
     pub items: &'a mut Items,
     pub tenant: TenantNo,
@@ -129,7 +129,7 @@ impl Turn<'_> {
         self.items.carry(carry, self.out);
     }
 
-    /// What is stored, to be carried: a long value in frames of the items', since what is under way is bounded as they
+    /// A stored value, to be carried: a long one in frames of the items', so that values under way are bounded as they
     /// are.
     pub fn rope_of(&mut self, content: Content<'_>) -> Result<Rope, NoRoom> {
         match content {

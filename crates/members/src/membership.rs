@@ -1,4 +1,4 @@
-//! What a node goes by: the view, its own incarnation and lease in it, and how far the others have come in it.
+//! Membership of a node: the view, its own incarnation and lease in it, and how far the others have come in it.
 //!
 //! A plain struct without I/O and without a clock. Every service that keeps something for others has one: what it may
 //! believe, whose word counts, and when all others have said what they hold are the same questions everywhere.
@@ -74,7 +74,7 @@ impl View {
     }
 }
 
-/// What another view means.
+/// The differences between a view and the one before.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Change {
     /// The view before.
@@ -167,7 +167,7 @@ impl Membership {
     }
 
     /// Whether a node that goes by the view of this number is heard about others: it is in the incarnation in which it
-    /// is a member here. Who was given up and does not know it yet still believes that it is a member.
+    /// is a member here. A node that was given up and does not know it yet believes that it is one.
     pub fn believes(&self, node: NodeId, view: u64) -> bool {
         self.since.get(&node).is_some_and(|since| view >= *since)
     }

@@ -1,7 +1,7 @@
 //! Replicas of anything: which repair is next, and where the next copy goes.
 //!
 //! Plain code without I/O and without a clock, for all that is kept in several places: pages of network memory with
-//! mirrors, a process's pages that others keep, columns with copies. What a copy is and how it is made is their
+//! mirrors, a process's pages that others keep, columns with copies. The form of a copy and how it is made are the
 //! user's; when it is its turn, how many are made at once, and how far apart they are is the same everywhere.
 //!
 //! ```text
@@ -49,8 +49,8 @@ enum State {
     Gone,
 }
 
-/// What lacks something, say a copy: the one that has lacked it longest is repaired first, and one that fails keeps no
-/// other waiting.
+/// A queue of repairs: the key that has lacked something longest, say a copy, is repaired first, and one that fails
+/// keeps no other waiting.
 ///
 /// Getters; then `insert` and `handle_end` for what is heard; `retain` as a command; `poll` for what is to be done.
 #[derive(Debug)]
@@ -111,7 +111,7 @@ impl<K: Ord + Copy, T: Copy> Repairs<K, T> {
         });
     }
 
-    /// What is to be done next, which is then in flight until it [has ended](Repairs::handle_end).
+    /// The next repair, which is then in flight until it [has ended](Repairs::handle_end).
     pub fn poll(&mut self, now: Time) -> Option<(K, T)> {
         while self.rests.front().is_some_and(|until| *until <= now) {
             self.rests.pop_front();
@@ -127,7 +127,7 @@ impl<K: Ord + Copy, T: Copy> Repairs<K, T> {
         Some((key, *value))
     }
 
-    /// What was polled has ended. If it failed, or is owed again, it waits behind all others.
+    /// A repair that was polled has ended. If it failed, or is owed again, it waits behind all others.
     pub fn handle_end(&mut self, now: Time, key: K, done: bool) {
         self.in_flight = self.in_flight.checked_sub(1).expect("it was polled");
         if !done {
@@ -155,7 +155,7 @@ mod tests {
     const LIMIT: usize = 3;
     const PAUSE: Duration = Duration::from_nanos(10);
 
-    /// What may happen to a planner.
+    /// Events of a planner.
     #[derive(Clone, Debug)]
     enum Step {
         Lacks(u8, u8),

@@ -1,6 +1,6 @@
 //! The service: pages move between nodes (SOSP'95 section 3; PGMS, SIGMETRICS'98).
 //!
-//! Every node runs one. What outlives a request is in the parts, plain structs each in a cell of its own:
+//! Every node runs one. State that outlives a request is in the parts, plain structs each in a cell of its own:
 //! [`Pages`](pages::Pages), [`Home`](home::Home) for what the node knows as a directory,
 //! [`Replicas`](replicas::Replicas), [`Ahead`](ahead::Ahead) for what is prefetched, [`Guests`](guests::Guests), and
 //! [`Peers`](peers::Peers). Requests are async functions over them; no borrow of a part lasts over a wait.
@@ -210,7 +210,7 @@ struct Inner {
     ahead: RefCell<Ahead>,
     /// Spaces of processes that are no nodes.
     guests: RefCell<Guests>,
-    /// What tasks wait for.
+    /// Events that tasks wait for.
     events: Events,
     permits: Permits,
 }

@@ -194,7 +194,7 @@ proptest! {
     }
 }
 
-/// What is left of an earlier incarnation's private space is nobody's: the next incarnation does not hear of it.
+/// Remains of an earlier incarnation's private space have no owner: the next incarnation does not hear of them.
 #[test]
 fn a_node_that_comes_back_begins_anew() {
     let mut run = Run::new(1, 0);

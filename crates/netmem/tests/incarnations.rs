@@ -172,7 +172,7 @@ fn a_writer_that_was_given_up_may_not_go_on_writing() {
     assert_eq!(world.read(1, id, late(3)).0, late(3));
 }
 
-/// What an incarnation before lost of a page is for its programs to hear, and keeps nobody else from writing.
+/// A loss of an earlier incarnation is reported to its programs, and keeps no other node from writing.
 #[test]
 fn what_was_lost_with_a_life_does_not_hold_a_lease() {
     let mut world = World::new(4, |_| small(64));
@@ -268,8 +268,8 @@ fn who_was_given_up_has_nobody_drop_a_mirror() {
     assert_eq!(drop(&mut world, now), (true, 1));
 }
 
-/// What an incarnation that is over was just writing to stable storage is gone when that has ended, before anybody
-/// makes it durable for the incarnation of today.
+/// A page that an incarnation that is over was just writing to stable storage is gone when that has ended, before it
+/// is made durable for the incarnation of today.
 #[test]
 fn a_page_of_a_life_that_is_over_is_here_only_while_it_is_being_written() {
     let (mut world, disk) = with_disk(4, 64);
@@ -292,7 +292,7 @@ fn a_page_of_a_life_that_is_over_is_here_only_while_it_is_being_written() {
     assert_eq!(look(&world), None);
 }
 
-/// What a holder tells of an incarnation that is over may arrive when the node knows that it is, and not yet that it
+/// A holder's report on an incarnation that is over may arrive when the node knows that it is, and not yet that it
 /// begins the next: by then the holder has forgotten the page.
 #[test]
 fn a_node_in_no_view_learns_nothing_of_its_pages() {

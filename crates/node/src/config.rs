@@ -1,14 +1,14 @@
-//! What a node is told when it is made.
+//! Configuration of a node.
 
 use crate::bugs::Bugs;
 use wire::NodeId;
 
-/// What a node is configured by.
+/// Configuration of a node.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeConfig {
-    /// Who it is.
+    /// Its number.
     pub id: NodeId,
-    /// Which life: greater than in every earlier one.
+    /// Greater than in every earlier one.
     pub incarnation: u64,
     /// Of its random stream.
     pub seed: u64,

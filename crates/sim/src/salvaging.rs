@@ -136,7 +136,7 @@ fn placed(images: &Images) -> impl Iterator<Item = Placed> {
     })
 }
 
-/// What the objects on these disks say of their files. One that is lost with the names says nothing: it may be the only
+/// Descriptions of files by the objects on these disks. An object lost with the names says nothing: it may be the only
 /// one that was told of a name, for instance when the server of another was down since the file was renamed.
 pub fn described(images: &Images, loses: Option<(NodeId, Kept)>) -> Described {
     told_to(placed(images), loses)

@@ -109,10 +109,10 @@ fn all_that_lend_agree_and_keep_each_others_pages() {
 #[test]
 fn a_machine_that_pauses_for_5_s_goes_on_in_its_life() {
     let mut cluster = Cluster::new(2);
-    let (number, life) = (cluster.agreed(), cluster.memory(SERVER).incarnation());
+    let (number, incarnation) = (cluster.agreed(), cluster.memory(SERVER).incarnation());
     cluster.0.pause(SERVER, Picos::seconds(5));
     cluster.pass(15);
-    assert_eq!((cluster.agreed(), cluster.memory(SERVER).incarnation()), (number, life));
+    assert_eq!((cluster.agreed(), cluster.memory(SERVER).incarnation()), (number, incarnation));
     let lost: u64 =
         cluster.0.nodes().iter().map(|node| cluster.memory(*node).counters().lost_pages).sum();
     assert_eq!(lost, 0);
@@ -121,7 +121,7 @@ fn a_machine_that_pauses_for_5_s_goes_on_in_its_life() {
 #[test]
 fn a_machine_that_pauses_for_longer_than_its_lease_begins_again() {
     let mut cluster = Cluster::new(3);
-    let (number, life) = (cluster.agreed(), cluster.memory(SERVER).incarnation());
+    let (number, incarnation) = (cluster.agreed(), cluster.memory(SERVER).incarnation());
     cluster.0.pause(SERVER, Picos::seconds(16));
     cluster.pass(14);
     let others = cluster.memory(MANAGER).view();
@@ -129,7 +129,7 @@ fn a_machine_that_pauses_for_longer_than_its_lease_begins_again() {
     cluster.pass(10);
     assert_eq!(cluster.agreed(), number + 2);
     let memory = cluster.memory(SERVER);
-    assert!(memory.incarnation() > life);
+    assert!(memory.incarnation() > incarnation);
     assert_eq!(memory.counters().lives_lost, 1);
     cluster.pass(20);
     let mirrors = memory.counters().mirrors_made;

@@ -96,7 +96,7 @@ impl Server {
         let age = |disk: &Disk| DiskAge {
             id: disk.index.disk(),
             found: disk.found.get(),
-            now: [disk.lives.borrow().sequence(), disk.journal.durable()],
+            now: [disk.incarnations.borrow().sequence(), disk.journal.durable()],
         };
         ready.map(|disk| (disk.id.0, age(disk))).collect()
     }

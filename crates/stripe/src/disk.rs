@@ -10,7 +10,7 @@ use crate::limits::{
     UNREADABLE_SPAN,
 };
 use crate::objects::Object;
-use crate::order::Lives;
+use crate::order::Incarnations;
 use endpoint::{Frame, FrameMut};
 use index::Index;
 use journal::Journal;
@@ -128,7 +128,7 @@ pub(crate) struct Disk {
     /// Starts and log as they were found.
     pub found: Cell<[u64; 2]>,
     /// The server's incarnations on this disk, and how far its log is, as its label has them.
-    pub lives: RefCell<Lives>,
+    pub incarnations: RefCell<Incarnations>,
     /// One write of them at a time.
     pub noting: Semaphore,
 }
@@ -160,7 +160,7 @@ impl Disk {
             checkpointing: Semaphore::new(cx, 1),
             oldest_log: Cell::new(1),
             found: Cell::default(),
-            lives: RefCell::default(),
+            incarnations: RefCell::default(),
             noting: Semaphore::new(cx, 1),
         }
     }

@@ -1,4 +1,4 @@
-//! What all that is kept on a disk has in common.
+//! The format that all on a disk has in common.
 
 use wire::checksum::Digest;
 

@@ -1,4 +1,4 @@
-//! What the server notes in the labels of its disks while it serves: how far the log is, and how far the manager is.
+//! Notes in the labels of the disks while a server serves: how far the log is, and how far the manager is.
 //! No request waits for it.
 
 use crate::disk::{Disk, errno};
@@ -33,7 +33,7 @@ impl Inner {
     /// The latest that was told, to this incarnation or an earlier one.
     fn witness(&self) -> Witness {
         let serving = self.disks.iter().filter(|disk| disk.check().is_ok());
-        let noted = serving.map(|disk| disk.lives.borrow().witness());
+        let noted = serving.map(|disk| disk.incarnations.borrow().witness());
         noted.fold(self.witness.get(), Witness::max)
     }
 
@@ -43,7 +43,7 @@ impl Inner {
         if ask.object.volume != self.config.volume {
             return Err(Errno::EINVAL);
         }
-        // What a disk that does not serve has noted may be another volume's, or older.
+        // The note of a disk that does not serve may be another volume's, or older.
         let states = self.disks.iter().map(|disk| disk.check());
         if let Some(waiting) = states.reduce(Result::or) {
             waiting?;
@@ -77,7 +77,7 @@ impl Inner {
     }
 
     fn is_witness_due(&self, disk: &Disk) -> bool {
-        self.witness().is_beyond(&disk.lives.borrow().witness())
+        self.witness().is_beyond(&disk.incarnations.borrow().witness())
     }
 }
 

@@ -152,20 +152,20 @@ pub const TOMBSTONE: Duration = Duration::from_secs(120);
 pub const TOMBSTONES_MAX: usize = 64 * 1024;
 /// Objects that one request removes: as many names of 16 bytes as a trailer has room for.
 pub const REMOVALS_MAX: usize = wire::limits::TRAILER_BYTES_MAX / crate::protocol::Kept::BYTES;
-/// Lives of a server that a disk remembers, 8 bytes each in one block.
-pub const LIVES_MAX: usize = 500;
+/// Incarnations of a server that a disk remembers, 8 bytes each in one block.
+pub const INCARNATIONS_MAX: usize = 500;
 /// Bytes of a label's second block in front of them: 24 of its head, 36 of the log's mark, 26 of the manager's.
-pub const LIVES_FIXED_BYTES: usize = 96;
-const _: () = assert!(LIVES_FIXED_BYTES + LIVES_MAX * 8 <= BLOCK_BYTES);
+pub const INCARNATIONS_FIXED_BYTES: usize = 96;
+const _: () = assert!(INCARNATIONS_FIXED_BYTES + INCARNATIONS_MAX * 8 <= BLOCK_BYTES);
 /// How long a server remembers what was written since its start: a client that has not sent again by then what the
-/// last life lost gave up long ago (5 minutes).
+/// last incarnation lost gave up long ago (5 minutes).
 pub const RECENT_SPAN: Duration = Duration::from_secs(600);
 /// Most ranges remembered: about 50 bytes each, 3 MiB.
 pub const RECENT_RANGES_MAX: usize = 64 * 1024;
 /// Most objects with such ranges: about 250 bytes each, 4 MiB.
 pub const RECENT_OBJECTS_MAX: usize = 16 * 1024;
-/// Most lives that a server tells another one of when a column moves there: 8 restarts within [`RECENT_SPAN`].
-pub const PAST_LIVES_MAX: usize = 8;
+/// Most incarnations that a server tells another one of when a column moves there: 8 restarts within [`RECENT_SPAN`].
+pub const PAST_INCARNATIONS_MAX: usize = 8;
 /// Objects that a census asks a disk about at a time.
 pub const CENSUS_PARALLEL: usize = 32;
 /// Longest path that an object's description keeps: such a one fits in a trailer with all else.

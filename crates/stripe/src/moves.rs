@@ -30,8 +30,8 @@ impl Inner {
         let reply = self.commit_request(ask).await?;
         let object = self.object(ask).await?;
         let history = object.state.borrow().stable.map(|head| head.history).unwrap_or_default();
-        let lives = self.disk(&object).lives.borrow();
-        let past = self.recent.borrow().past(&lives, object.spot(), history);
+        let incarnations = self.disk(&object).incarnations.borrow();
+        let past = self.recent.borrow().past(&incarnations, object.spot(), history);
         Ok((reply, past))
     }
 

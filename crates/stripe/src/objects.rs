@@ -118,7 +118,7 @@ pub(crate) struct State {
     pub ahead: u64,
     /// Until then who reads is answered only when all is there.
     pub whole_until: Time,
-    /// Who wrote in this life, as far as it is not in the durable head.
+    /// Who wrote in this incarnation, as far as it is not in the durable head.
     pub writer: Writer,
 }
 

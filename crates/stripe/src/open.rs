@@ -120,7 +120,7 @@ impl Inner {
         let header = match self.recognise(disk, object.id, header, count.is_some()).await? {
             Opened::Object(header) => header,
             Opened::Nothing => {
-                // What is in a file without a header was never committed: the first write cuts it off.
+                // Bytes of a file without a header were never committed: the first write truncates them.
                 object.state.borrow_mut().uncut = count.map(|_| 0);
                 return Ok(());
             }

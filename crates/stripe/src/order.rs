@@ -5,16 +5,17 @@
 //! may hold writes of the same bytes, or one may hold what another has overwritten and committed since. So every write
 //! gets a [`Stamp`], the client keeps it, and what is sent again says it ([`op::REWRITE`](crate::protocol::op)). Then
 //!
-//! - what was committed in the life that it was written in is left alone: it is stable, or something newer is;
-//! - what that life lost is written where nothing newer came since: this life remembers its own writes (`Recent`);
-//! - when lives in between committed as well, nobody knows any more what they replaced: the write is refused, unless
+//! - what was committed in the incarnation that it was written in is left alone: it is stable, or something newer is;
+//! - what that incarnation lost is written where nothing newer came since: this incarnation remembers its own
+//!   writes (`Recent`);
+//! - when incarnations in between committed as well, it is not known what they replaced: the write is refused, unless
 //!   only its own writer wrote to the object in all of them.
 //!
 //! A column that moves to another disk takes its [`History`] along, and what its server remembers. So what clients
 //! still hold of it is judged where it is now.
 
 use crate::format::{FORMAT_VERSION, crc_of_rest};
-use crate::limits::{LIVES_FIXED_BYTES, LIVES_MAX};
+use crate::limits::{INCARNATIONS_FIXED_BYTES, INCARNATIONS_MAX};
 use crate::mark::Mark;
 use crate::witness::Witness;
 use wire::checksum::crc32c;
@@ -25,9 +26,9 @@ use wire::limits::BLOCK_BYTES;
 /// When a server executed a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stamp {
-    /// The life of the server: its write verifier.
-    pub life: u64,
-    /// Grows from write to write within a life, from 1.
+    /// The incarnation of the server: its write verifier.
+    pub incarnation: u64,
+    /// Grows from write to write within an incarnation, from 1.
     pub order: u64,
 }
 
@@ -35,7 +36,7 @@ impl Stamp {
     /// Bytes that its encoding takes.
     pub const BYTES: usize = 16;
 }
-fields!(Stamp { life, order });
+fields!(Stamp { incarnation, order });
 
 /// Who wrote: one client, by its incarnation, nobody (0), or [`MANY`].
 pub type Writer = u64;
@@ -51,24 +52,24 @@ pub fn joined(one: Writer, other: Writer) -> Writer {
     }
 }
 
-/// What one life of a server committed of an object.
+/// What one incarnation of a server committed of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Commits {
-    /// The life; 0 when there is none.
-    pub life: u64,
+    /// The incarnation; 0 when there is none.
+    pub incarnation: u64,
     /// Every write up to this one is stable.
     pub through: u64,
-    /// Who wrote in this life.
+    /// Who wrote in this incarnation.
     pub writer: Writer,
-    /// The shortest length that the object was cut to in this life.
+    /// The shortest length that the object was cut to in this incarnation.
     pub cut: u64,
-    /// The object was on another disk then, which counts lives of its own.
+    /// The object was on another disk then, which counts incarnations of its own.
     pub elsewhere: bool,
 }
 
 impl Default for Commits {
     fn default() -> Commits {
-        Commits { life: 0, through: 0, writer: 0, cut: u64::MAX, elsewhere: false }
+        Commits { incarnation: 0, through: 0, writer: 0, cut: u64::MAX, elsewhere: false }
     }
 }
 
@@ -90,23 +91,23 @@ impl Commits {
 impl<'a> Field<'a> for Commits {
     fn put(&self, out: &mut impl Output) {
         let elsewhere = if self.elsewhere { Commits::ELSEWHERE } else { 0 };
-        [self.life, self.through | elsewhere, self.writer, self.cut].put(out);
+        [self.incarnation, self.through | elsewhere, self.writer, self.cut].put(out);
     }
 
     fn take(input: &mut Decoder<'a>) -> Result<Commits, Short> {
-        let [life, through, writer, cut] = Field::take(input)?;
+        let [incarnation, through, writer, cut] = Field::take(input)?;
         let (elsewhere, through) =
             (through & Commits::ELSEWHERE != 0, through & !Commits::ELSEWHERE);
-        Ok(Commits { life, through, writer, cut, elsewhere })
+        Ok(Commits { incarnation, through, writer, cut, elsewhere })
     }
 }
 
-/// What the latest lives that committed something of an object committed. Part of its durable head.
+/// Commits of the latest incarnations that committed something of an object. Part of its durable head.
 ///
-/// Two would do for a server that restarts. A column that moves adds the life of its new server at once, and both may
-/// restart then before a client has sent again what the first of them lost.
+/// Two would do for a server that restarts. A column that moves adds the incarnation of its new server at once, and
+/// both may restart then before a client has retransmitted data that the first of them lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct History([Commits; History::LIVES]);
+pub struct History([Commits; History::INCARNATIONS]);
 
 impl<'a> Field<'a> for History {
     fn put(&self, out: &mut impl Output) {
@@ -119,26 +120,26 @@ impl<'a> Field<'a> for History {
 }
 
 impl History {
-    /// Lives that are remembered, the latest one last.
-    const LIVES: usize = 4;
-    const LAST: usize = History::LIVES - 1;
+    /// Incarnations that are remembered, the latest one last.
+    const INCARNATIONS: usize = 4;
+    const LAST: usize = History::INCARNATIONS - 1;
     /// Bytes that its encoding takes.
-    pub const BYTES: usize = History::LIVES * 32;
+    pub const BYTES: usize = History::INCARNATIONS * 32;
 
-    /// After a commit of everything up to `through` in this life.
-    pub fn after(mut self, life: u64, through: u64, writer: Writer) -> History {
-        if self.last().life != life {
+    /// After a commit of everything up to `through` in this incarnation.
+    pub fn after(mut self, incarnation: u64, through: u64, writer: Writer) -> History {
+        if self.last().incarnation != incarnation {
             let [oldest, next, ..] = &mut self.0;
             next.writer = joined(next.writer, oldest.outlived_by());
             self.0.rotate_left(1);
-            self.0[History::LAST] = Commits { life, ..Commits::default() };
+            self.0[History::LAST] = Commits { incarnation, ..Commits::default() };
         }
         let last = &mut self.0[History::LAST];
         (last.through, last.writer) = (through, joined(last.writer, writer));
         self
     }
 
-    /// After a cut to `length` in the latest life.
+    /// After a cut to `length` in the latest incarnation.
     pub fn cut(mut self, length: u64) -> History {
         let last = &mut self.0[History::LAST];
         last.cut = last.cut.min(length);
@@ -147,17 +148,17 @@ impl History {
 
     /// The same for a disk that the object has moved to.
     pub fn moved(self) -> History {
-        History(self.0.map(|commits| Commits { elsewhere: commits.life != 0, ..commits }))
+        History(self.0.map(|commits| Commits { elsewhere: commits.incarnation != 0, ..commits }))
     }
 
-    /// The same, judged by lives that include those elsewhere.
+    /// The same, judged by incarnations that include those elsewhere.
     pub fn ranked(self) -> History {
         History(self.0.map(|commits| Commits { elsewhere: false, ..commits }))
     }
 
-    /// Who wrote in this life, as far as it was committed.
-    pub fn writer_in(&self, life: u64) -> Writer {
-        if self.last().life == life { self.last().writer } else { 0 }
+    /// Who wrote in this incarnation, as far as it was committed.
+    pub fn writer_in(&self, incarnation: u64) -> Writer {
+        if self.last().incarnation == incarnation { self.last().writer } else { 0 }
     }
 
     fn last(&self) -> &Commits {
@@ -165,28 +166,28 @@ impl History {
     }
 
     fn entries(&self) -> impl DoubleEndedIterator<Item = &Commits> {
-        self.0.iter().filter(|commits| commits.life != 0)
+        self.0.iter().filter(|commits| commits.incarnation != 0)
     }
 }
 
-/// The lives of a server on one disk, the present one last.
+/// The incarnations of a server on one disk, the present one last.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Lives {
+pub struct Incarnations {
     sequence: u64,
-    lives: Vec<u64>,
+    incarnations: Vec<u64>,
     disks: u16,
     mark: Mark,
     witness: Witness,
 }
 
-impl Lives {
+impl Incarnations {
     const MAGIC: u32 = u32::from_le_bytes(*b"TZLV");
-    const FIXED_BYTES: usize = LIVES_FIXED_BYTES;
+    const FIXED_BYTES: usize = INCARNATIONS_FIXED_BYTES;
 
-    /// These lives, the present one last.
-    pub fn of(lives: impl IntoIterator<Item = u64>) -> Lives {
-        let mut all = Lives::default();
-        lives.into_iter().for_each(|life| all.begin(life));
+    /// These incarnations, the present one last.
+    pub fn of(incarnations: impl IntoIterator<Item = u64>) -> Incarnations {
+        let mut all = Incarnations::default();
+        incarnations.into_iter().for_each(|incarnation| all.begin(incarnation));
         all
     }
 
@@ -200,11 +201,11 @@ impl Lives {
         self.disks = self.disks.max(disks);
     }
 
-    /// A life begins.
-    pub fn begin(&mut self, life: u64) {
-        let surplus = (self.lives.len() + 1).saturating_sub(LIVES_MAX);
-        self.lives.drain(..surplus);
-        self.lives.push(life);
+    /// An incarnation begins.
+    pub fn begin(&mut self, incarnation: u64) {
+        let surplus = (self.incarnations.len() + 1).saturating_sub(INCARNATIONS_MAX);
+        self.incarnations.drain(..surplus);
+        self.incarnations.push(incarnation);
     }
 
     /// How far the disk's log is.
@@ -239,62 +240,62 @@ impl Lives {
 
     /// The latest ones, at most `count`, and how many come before them.
     pub fn latest(&self, count: usize) -> (usize, &[u64]) {
-        let before = self.lives.len().saturating_sub(count);
-        (before, &self.lives[before..])
+        let before = self.incarnations.len().saturating_sub(count);
+        (before, &self.incarnations[before..])
     }
 
-    /// Whether there was a life before, so that somebody may send something again.
+    /// Whether there was an incarnation before, so that somebody may send something again.
     pub fn has_earlier(&self) -> bool {
-        self.lives.len() > 1
+        self.incarnations.len() > 1
     }
 
-    /// The place of a life among them.
-    pub fn rank(&self, life: u64) -> Option<usize> {
-        self.lives.iter().rposition(|other| *other == life)
+    /// The place of an incarnation among them.
+    pub fn rank(&self, incarnation: u64) -> Option<usize> {
+        self.incarnations.iter().rposition(|other| *other == incarnation)
     }
 
     /// The rank of the present one.
     pub fn now(&self) -> usize {
-        self.lives.len().saturating_sub(1)
+        self.incarnations.len().saturating_sub(1)
     }
 
     /// The later one of the two slots at the beginning of `slots`, as far as they can be understood.
-    pub fn later_of(slots: &[u8]) -> Option<Lives> {
-        let found = slots.chunks_exact(BLOCK_BYTES).take(2).filter_map(Lives::decode);
-        found.max_by_key(Lives::sequence)
+    pub fn later_of(slots: &[u8]) -> Option<Incarnations> {
+        let found = slots.chunks_exact(BLOCK_BYTES).take(2).filter_map(Incarnations::decode);
+        found.max_by_key(Incarnations::sequence)
     }
 
     /// Writes one slot: a block.
     pub fn encode(&self, block: &mut [u8]) {
         block.fill(0);
         let mut out = Encoder::new(block);
-        out.u32(Lives::MAGIC).u32(0).u16(FORMAT_VERSION).u64(self.sequence);
-        out.u32(self.lives.len() as u32).u16(self.disks);
+        out.u32(Incarnations::MAGIC).u32(0).u16(FORMAT_VERSION).u64(self.sequence);
+        out.u32(self.incarnations.len() as u32).u16(self.disks);
         self.mark.put(&mut out);
         self.witness.put(&mut out);
-        let mut rest = Encoder::new(&mut block[Lives::FIXED_BYTES..]);
-        self.lives.iter().for_each(|life| {
-            rest.u64(*life);
+        let mut rest = Encoder::new(&mut block[Incarnations::FIXED_BYTES..]);
+        self.incarnations.iter().for_each(|incarnation| {
+            rest.u64(*incarnation);
         });
         let sum = crc32c(block);
         block[4..8].copy_from_slice(&sum.to_le_bytes());
     }
 
     /// Reads a slot; `None` when it was never written or is torn.
-    pub fn decode(block: &[u8]) -> Option<Lives> {
+    pub fn decode(block: &[u8]) -> Option<Incarnations> {
         let mut input = Decoder::new(block);
         let (magic, sum, version) = (input.u32().ok()?, input.u32().ok()?, input.u16().ok()?);
-        if magic != Lives::MAGIC || sum != crc_of_rest(block) || version != FORMAT_VERSION {
+        if magic != Incarnations::MAGIC || sum != crc_of_rest(block) || version != FORMAT_VERSION {
             return None;
         }
         let (sequence, count) = (input.u64().ok()?, input.u32().ok()? as usize);
         let disks = input.u16().ok()?;
         let mark = Mark::take(&mut input).ok()?;
         let witness = Witness::take(&mut input).ok()?;
-        let mut rest = Decoder::new(block.get(Lives::FIXED_BYTES..)?);
-        let lives: Result<Vec<u64>, Short> =
-            (0..count.min(LIVES_MAX)).map(|_| rest.u64()).collect();
-        Some(Lives { sequence, lives: lives.ok()?, disks, mark, witness })
+        let mut rest = Decoder::new(block.get(Incarnations::FIXED_BYTES..)?);
+        let incarnations: Result<Vec<u64>, Short> =
+            (0..count.min(INCARNATIONS_MAX)).map(|_| rest.u64()).collect();
+        Some(Incarnations { sequence, incarnations: incarnations.ok()?, disks, mark, witness })
     }
 }
 
@@ -312,33 +313,36 @@ pub enum Verdict {
     Unknown,
 }
 
-/// Judges a write with this stamp of `client`, of an object with this history, to which `writer` wrote in this life.
-/// `since`: the first life, by rank, of which every write is remembered, if there is one.
+/// Judges a write with this stamp of `client`, of an object with this history, to which `writer` wrote in
+/// this incarnation.
+/// `since`: the first incarnation, by rank, of which every write is remembered, if there is one.
 pub fn judge(
-    lives: &Lives,
+    incarnations: &Incarnations,
     history: &History,
     stamp: Stamp,
     client: u64,
     writer: Writer,
     since: Option<usize>,
 ) -> Verdict {
-    let rank = lives.rank(stamp.life);
-    if rank == Some(lives.now()) {
+    let rank = incarnations.rank(stamp.incarnation);
+    if rank == Some(incarnations.now()) {
         return Verdict::Kept;
     }
-    let mut same = history.entries().filter(|commits| commits.life == stamp.life);
+    let mut same = history.entries().filter(|commits| commits.incarnation == stamp.incarnation);
     if same.any(|commits| stamp.order <= commits.through) {
         return Verdict::Kept;
     }
-    // A life that is not listed is one of long ago, or none of this disk.
+    // An incarnation that is not listed is one of long ago, or none of this disk.
     let is_earlier = |commits: &&Commits| {
-        let ranked = rank.is_some() && !commits.elsewhere && lives.rank(commits.life) < rank;
-        commits.life == stamp.life || ranked
+        let ranked =
+            rank.is_some() && !commits.elsewhere && incarnations.rank(commits.incarnation) < rank;
+        commits.incarnation == stamp.incarnation || ranked
     };
     let later = || history.entries().rev().take_while(|commits| !is_earlier(commits));
-    let told = |commits: &Commits| !commits.elsewhere && lives.rank(commits.life) >= since;
-    // When all are later the stamp's own life may have been among those before them.
-    let known = later().count() < History::LIVES && later().all(told);
+    let told =
+        |commits: &Commits| !commits.elsewhere && incarnations.rank(commits.incarnation) >= since;
+    // When all are later the stamp's own incarnation may have been among those before them.
+    let known = later().count() < History::INCARNATIONS && later().all(told);
     if since.is_some() && rank.is_some() && known {
         return Verdict::Lost { below: u64::MAX };
     }
@@ -356,34 +360,35 @@ mod tests {
     const ME: u64 = 77;
     const OTHER: u64 = 78;
 
-    fn lives(all: &[u64]) -> Lives {
-        Lives::of(all.iter().copied())
+    fn incarnations(all: &[u64]) -> Incarnations {
+        Incarnations::of(all.iter().copied())
     }
 
-    fn stamp(life: u64, order: u64) -> Stamp {
-        Stamp { life, order }
+    fn stamp(incarnation: u64, order: u64) -> Stamp {
+        Stamp { incarnation, order }
     }
 
     #[test]
     fn lives_survive_the_disk_and_a_torn_slot_is_none() {
-        let mut many = lives(&[5, 9, 3]);
+        let mut many = incarnations(&[5, 9, 3]);
         many.note_disks(4);
         let mut block = vec![0; 4096];
         many.encode(&mut block);
-        assert_eq!(Lives::decode(&block), Some(many.clone()));
+        assert_eq!(Incarnations::decode(&block), Some(many.clone()));
         block[30] ^= 1;
-        assert_eq!(Lives::decode(&block), None);
-        assert_eq!(Lives::decode(&[0; 4096]), None);
-        (100..2000).for_each(|life| many.begin(life));
+        assert_eq!(Incarnations::decode(&block), None);
+        assert_eq!(Incarnations::decode(&[0; 4096]), None);
+        (100..2000).for_each(|incarnation| many.begin(incarnation));
         many.encode(&mut block);
-        assert_eq!(Lives::decode(&block), Some(many.clone()));
-        assert_eq!((many.rank(3), many.rank(1999)), (None, Some(LIVES_MAX - 1)));
+        assert_eq!(Incarnations::decode(&block), Some(many.clone()));
+        assert_eq!((many.rank(3), many.rank(1999)), (None, Some(INCARNATIONS_MAX - 1)));
     }
 
     #[test]
     fn what_its_life_committed_is_left_alone_and_what_it_lost_is_written() {
-        let (lives, history) = (lives(&[1, 2, 3]), History::default().after(2, 10, OTHER));
-        let judge = |stamp| judge(&lives, &history, stamp, ME, OTHER, Some(2));
+        let (incarnations, history) =
+            (incarnations(&[1, 2, 3]), History::default().after(2, 10, OTHER));
+        let judge = |stamp| judge(&incarnations, &history, stamp, ME, OTHER, Some(2));
         assert_eq!(judge(stamp(2, 10)), Verdict::Kept);
         assert_eq!(judge(stamp(2, 11)), Verdict::Lost { below: u64::MAX });
         assert_eq!(judge(stamp(3, 1)), Verdict::Kept);
@@ -392,14 +397,14 @@ mod tests {
     #[test]
     fn the_life_before_counts_although_this_one_has_committed() {
         let history = History::default().after(2, 10, OTHER).after(3, 5, OTHER);
-        let judge = |stamp| judge(&lives(&[1, 2, 3]), &history, stamp, ME, OTHER, Some(2));
+        let judge = |stamp| judge(&incarnations(&[1, 2, 3]), &history, stamp, ME, OTHER, Some(2));
         assert_eq!(judge(stamp(2, 10)), Verdict::Kept);
         assert_eq!(judge(stamp(2, 11)), Verdict::Lost { below: u64::MAX });
     }
 
     #[test]
     fn what_two_lives_ago_lost_is_written_only_for_the_sole_writer() {
-        let all = lives(&[1, 2, 3]);
+        let all = incarnations(&[1, 2, 3]);
         let own = History::default().after(1, 1, ME).after(2, 10, ME);
         assert_eq!(
             judge(&all, &own, stamp(1, 2), ME, 0, Some(2)),
@@ -415,7 +420,8 @@ mod tests {
     #[test]
     fn a_column_that_moved_is_judged_by_what_its_old_disk_knew() {
         let history = History::default().after(7, 10, MANY).moved();
-        let judge = |stamp, writer| judge(&lives(&[1, 2]), &history, stamp, ME, writer, Some(1));
+        let judge =
+            |stamp, writer| judge(&incarnations(&[1, 2]), &history, stamp, ME, writer, Some(1));
         assert_eq!(judge(stamp(7, 10), OTHER), Verdict::Kept);
         assert_eq!(judge(stamp(7, 11), OTHER), Verdict::Unknown);
         assert_eq!(judge(stamp(7, 11), ME), Verdict::Lost { below: u64::MAX });
@@ -426,41 +432,45 @@ mod tests {
     fn a_column_that_came_back_keeps_what_others_wrote_elsewhere() {
         let gone = History::default().after(1, 5, ME).moved().after(9, 3, OTHER);
         let history = gone.moved();
-        let judge = |stamp| judge(&lives(&[1, 2]), &history, stamp, ME, 0, Some(1));
+        let judge = |stamp| judge(&incarnations(&[1, 2]), &history, stamp, ME, 0, Some(1));
         assert_eq!(judge(stamp(1, 5)), Verdict::Kept);
         assert_eq!(judge(stamp(1, 6)), Verdict::Unknown);
         assert_eq!(judge(stamp(9, 3)), Verdict::Kept);
         let again = history.after(1, 8, 0).moved().after(9, 20, OTHER).moved();
-        assert_eq!(super::judge(&lives(&[2]), &again, stamp(1, 7), ME, 0, None), Verdict::Kept);
+        assert_eq!(
+            super::judge(&incarnations(&[2]), &again, stamp(1, 7), ME, 0, None),
+            Verdict::Kept
+        );
     }
 
     #[test]
     fn who_wrote_before_several_moves_is_not_forgotten() {
         let first = History::default().after(7, 10, MANY).moved();
-        let fifth =
-            [8, 9, 10, 11].iter().fold(first, |history, life| history.after(*life, 5, ME).moved());
-        let judge = |stamp| judge(&lives(&[12]), &fifth, stamp, ME, 0, Some(0));
+        let fifth = [8, 9, 10, 11]
+            .iter()
+            .fold(first, |history, incarnation| history.after(*incarnation, 5, ME).moved());
+        let judge = |stamp| judge(&incarnations(&[12]), &fifth, stamp, ME, 0, Some(0));
         assert_eq!(judge(stamp(7, 1)), Verdict::Unknown);
         assert_eq!(judge(stamp(8, 6)), Verdict::Lost { below: u64::MAX });
     }
 
-    /// The new disk has lives 1 and 2; the column came in life 1, from a disk whose life was 7.
+    /// The new disk has incarnations 1 and 2; the column came in incarnation 1, from a disk whose incarnation was 7.
     #[test]
     fn what_a_new_home_lost_is_written_again() {
         let history = History::default().after(7, 10, OTHER).moved().after(1, 0, 0);
-        let judge = |stamp| judge(&lives(&[1, 2]), &history, stamp, ME, 0, Some(1));
+        let judge = |stamp| judge(&incarnations(&[1, 2]), &history, stamp, ME, 0, Some(1));
         assert_eq!(judge(stamp(1, 3)), Verdict::Lost { below: u64::MAX });
         assert_eq!(judge(stamp(7, 10)), Verdict::Kept);
     }
 
-    /// A server that remembers all since some incarnations ago does not know a life that its history has forgotten.
+    /// A server that remembers all since some incarnations ago does not know one that its history has forgotten.
     #[test]
     fn a_life_that_dropped_out_is_not_judged_by_memory() {
         let all = [1, 2, 3, 4]
             .iter()
-            .fold(History::default(), |history, life| history.after(*life, 5, OTHER));
+            .fold(History::default(), |history, incarnation| history.after(*incarnation, 5, OTHER));
         let judge =
-            |history, stamp| judge(&lives(&[1, 2, 3, 4, 5]), history, stamp, ME, 0, Some(1));
+            |history, stamp| judge(&incarnations(&[1, 2, 3, 4, 5]), history, stamp, ME, 0, Some(1));
         assert_eq!(judge(&all, stamp(1, 6)), Verdict::Lost { below: u64::MAX });
         assert_eq!(judge(&all.after(5, 1, OTHER), stamp(1, 6)), Verdict::Unknown);
     }
@@ -475,7 +485,7 @@ mod tests {
 
     #[test]
     fn without_memory_of_this_life_only_the_sole_writer_writes_again() {
-        let (all, none) = (lives(&[1, 2]), History::default());
+        let (all, none) = (incarnations(&[1, 2]), History::default());
         assert_eq!(judge(&all, &none, stamp(1, 2), ME, OTHER, None), Verdict::Unknown);
         let lost = Verdict::Lost { below: u64::MAX };
         assert_eq!(judge(&all, &none, stamp(1, 2), ME, ME, None), lost);

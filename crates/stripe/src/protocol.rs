@@ -50,7 +50,7 @@ pub mod op {
     /// The object is empty under the layout epoch `epoch`: its column is kept elsewhere. Whoever goes by an older
     /// layout is told so, also after a restart. Stable when the reply comes.
     pub const VACATE: u16 = 14;
-    /// As [`WRITE`], of what an earlier life of the server acknowledged and may have lost: behind the checksums the
+    /// As [`WRITE`], of data that an earlier incarnation acknowledged and may have lost: behind the checksums the
     /// trailer has the [`Stamp`](crate::order::Stamp) that it got then. Only what is lost and has nothing newer in its
     /// place is written. The reply's order is 0 when the old stamp still counts. EIO when nobody knows any more what is
     /// newer.
@@ -176,7 +176,7 @@ pub struct ObjectRequest {
 /// Body of every reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ObjectReply {
-    /// Drawn anew in every life of the server: whoever sees another one sends unstable data again.
+    /// Drawn anew in every incarnation of the server: whoever sees another one sends unstable data again.
     pub verifier: u64,
     /// Bytes of the object.
     pub length: u64,

@@ -1,19 +1,19 @@
-//! What a server remembers of the writes of its present life, for as long as clients may still send something that an
+//! The writes of a server's present incarnation, remembered for as long as clients may retransmit something that an
 //! earlier one lost: so it is known where something newer is. In memory only: after the next restart it is gone, and
 //! the histories of [`order`](crate::order) alone decide.
 //!
 //! Of a column that moves to another server its new one must know the same: [`Past`] goes along with the copy.
 
-use crate::limits::{PAST_LIVES_MAX, RECENT_OBJECTS_MAX, RECENT_RANGES_MAX};
+use crate::limits::{PAST_INCARNATIONS_MAX, RECENT_OBJECTS_MAX, RECENT_RANGES_MAX};
 use crate::objects::Spot;
-use crate::order::{History, Lives, Stamp};
+use crate::order::{History, Incarnations, Stamp};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use wire::codec::{Decoder, Encoder, Short};
 use wire::field::Field;
 use wire::limits::TRAILER_BYTES_MAX;
 
-/// The order of writes among lives: the life's rank, then the number.
+/// The order of writes among incarnations: the incarnation's rank, then the number.
 type Rank = (usize, u64);
 /// Later than all that is sent again.
 const NOW: Rank = (usize::MAX, 0);
@@ -22,11 +22,11 @@ const NOW: Rank = (usize::MAX, 0);
 #[derive(Debug, Default)]
 struct Known {
     ranges: BTreeMap<u64, (u64, Rank)>,
-    /// The lives by which it is judged, if they are not those of its disk, and since which of them all is known.
-    moved: Option<(Lives, usize)>,
+    /// The incarnations by which it is judged, if they are not those of its disk, and since which of them all is known.
+    moved: Option<(Incarnations, usize)>,
 }
 
-/// What was written in this life, by object.
+/// What was written in this incarnation, by object.
 #[derive(Debug, Default)]
 pub(crate) struct Recent {
     on: bool,
@@ -45,23 +45,23 @@ impl Recent {
         *self = Recent::default();
     }
 
-    /// The lives by which an object on a disk with these lives is judged.
-    pub fn lives<'a>(&'a self, disk: &'a Lives, object: Spot) -> &'a Lives {
-        self.moved(object).map_or(disk, |(lives, _)| lives)
+    /// The incarnations by which an object on a disk with these incarnations is judged.
+    pub fn incarnations<'a>(&'a self, disk: &'a Incarnations, object: Spot) -> &'a Incarnations {
+        self.moved(object).map_or(disk, |(incarnations, _)| incarnations)
     }
 
     /// The first of them of which every write is known.
-    pub fn since(&self, disk: &Lives, object: Spot) -> Option<usize> {
+    pub fn since(&self, disk: &Incarnations, object: Spot) -> Option<usize> {
         let moved = self.moved(object).map(|(_, since)| *since);
         moved.or(self.on.then(|| disk.now()))
     }
 
-    /// Whether it is judged by lives of other disks too.
+    /// Whether it is judged by incarnations of other disks too.
     pub fn has_moved(&self, object: Spot) -> bool {
         self.moved(object).is_some()
     }
 
-    fn moved(&self, object: Spot) -> Option<&(Lives, usize)> {
+    fn moved(&self, object: Spot) -> Option<&(Incarnations, usize)> {
         self.objects.get(&object)?.moved.as_ref()
     }
 
@@ -71,8 +71,14 @@ impl Recent {
     }
 
     /// A write that was sent again is in `range`.
-    pub fn note_again(&mut self, disk: &Lives, object: Spot, range: Range<u64>, stamp: Stamp) {
-        if let Some(rank) = self.lives(disk, object).rank(stamp.life) {
+    pub fn note_again(
+        &mut self,
+        disk: &Incarnations,
+        object: Spot,
+        range: Range<u64>,
+        stamp: Stamp,
+    ) {
+        if let Some(rank) = self.incarnations(disk, object).rank(stamp.incarnation) {
             self.put(object, range, (rank, stamp.order));
         }
     }
@@ -116,10 +122,10 @@ impl Recent {
     }
 
     /// What another server must know of the object when it goes there, with its `history`.
-    pub fn past(&self, disk: &Lives, object: Spot, history: History) -> Past {
-        let (before, latest) = self.lives(disk, object).latest(PAST_LIVES_MAX);
-        let lives = latest.to_vec();
-        let last = (lives.len().saturating_sub(1), u64::MAX);
+    pub fn past(&self, disk: &Incarnations, object: Spot, history: History) -> Past {
+        let (before, latest) = self.incarnations(disk, object).latest(PAST_INCARNATIONS_MAX);
+        let incarnations = latest.to_vec();
+        let last = (incarnations.len().saturating_sub(1), u64::MAX);
         let ranges = self.objects.get(&object).into_iter().flat_map(|known| &known.ranges);
         let ranges: Vec<(Range<u64>, Rank)> = ranges
             .map(|(start, (end, rank))| {
@@ -128,18 +134,18 @@ impl Recent {
             })
             .collect();
         let since = self.since(disk, object).and_then(|since| since.checked_sub(before));
-        let memory = since.map(|since| Memory { lives, since, ranges });
+        let memory = since.map(|since| Memory { incarnations, since, ranges });
         Past { history, memory: memory.filter(Memory::fits) }
     }
 
-    /// From now on, which is in `life`, the object is a copy of one with this past. Whether there is more to know of it
+    /// From now on, in `incarnation`, the object is a copy of one with this past. Whether there is more to know of it
     /// than its history.
-    pub fn inherit(&mut self, object: Spot, life: u64, memory: Option<Memory>) -> bool {
+    pub fn inherit(&mut self, object: Spot, incarnation: u64, memory: Option<Memory>) -> bool {
         let before = self.objects.remove(&object);
         self.ranges -= before.map_or(0, |known| known.ranges.len());
         let Some(memory) = memory else { return false };
-        let lives = Lives::of(memory.lives.into_iter().chain([life]));
-        let moved = Some((lives, memory.since));
+        let incarnations = Incarnations::of(memory.incarnations.into_iter().chain([incarnation]));
+        let moved = Some((incarnations, memory.since));
         let ranges = memory.ranges.into_iter();
         let ranges: BTreeMap<_, _> = ranges.map(|(at, rank)| (at.start, (at.end, rank))).collect();
         self.ranges += ranges.len();
@@ -151,12 +157,13 @@ impl Recent {
     /// The parts of `range` where nothing newer than `stamp` is.
     pub fn older(
         &self,
-        disk: &Lives,
+        disk: &Incarnations,
         object: Spot,
         range: Range<u64>,
         stamp: Stamp,
     ) -> Vec<Range<u64>> {
-        let rank = (self.lives(disk, object).rank(stamp.life).unwrap_or(0), stamp.order);
+        let rank =
+            (self.incarnations(disk, object).rank(stamp.incarnation).unwrap_or(0), stamp.order);
         let (mut out, mut at) = (Vec::new(), range.start);
         let ranges = self.objects.get(&object).into_iter();
         let newer = ranges.flat_map(|known| known.ranges.range(..range.end));
@@ -187,7 +194,7 @@ pub(crate) struct Past {
 /// What a server remembers of one object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Memory {
-    lives: Vec<u64>,
+    incarnations: Vec<u64>,
     since: usize,
     ranges: Vec<(Range<u64>, Rank)>,
 }
@@ -196,7 +203,7 @@ impl Memory {
     const RANGE_BYTES: usize = 32;
 
     fn bytes(&self) -> usize {
-        8 * self.lives.len() + Memory::RANGE_BYTES * self.ranges.len()
+        8 * self.incarnations.len() + Memory::RANGE_BYTES * self.ranges.len()
     }
 
     fn fits(&self) -> bool {
@@ -204,25 +211,28 @@ impl Memory {
     }
 
     fn encode(&self, out: &mut Encoder<'_>) {
-        out.u16(self.lives.len() as u16).u16(self.since as u16).u32(self.ranges.len() as u32);
-        self.lives.iter().for_each(|life| {
-            out.u64(*life);
+        out.u16(self.incarnations.len() as u16)
+            .u16(self.since as u16)
+            .u32(self.ranges.len() as u32);
+        self.incarnations.iter().for_each(|incarnation| {
+            out.u64(*incarnation);
         });
         for (range, (rank, order)) in &self.ranges {
             out.u64(range.start).u64(range.end).u64(*rank as u64).u64(*order);
         }
     }
 
-    /// Nothing when there are no lives.
+    /// Nothing when there are no incarnations.
     fn decode(input: &mut Decoder<'_>) -> Result<Option<Memory>, Short> {
-        let (lives, since, ranges) = (input.u16()?, usize::from(input.u16()?), input.u32()?);
-        let lives = (0..lives).map(|_| input.u64()).collect::<Result<Vec<u64>, Short>>()?;
+        let (incarnations, since, ranges) = (input.u16()?, usize::from(input.u16()?), input.u32()?);
+        let incarnations =
+            (0..incarnations).map(|_| input.u64()).collect::<Result<Vec<u64>, Short>>()?;
         let range = |input: &mut Decoder<'_>| {
             Ok((input.u64()?..input.u64()?, (input.u64()? as usize, input.u64()?)))
         };
         let ranges: Result<_, Short> = (0..ranges).map(|_| range(input)).collect();
-        let memory = Memory { lives, since, ranges: ranges? };
-        Ok((!memory.lives.is_empty()).then_some(memory))
+        let memory = Memory { incarnations, since, ranges: ranges? };
+        Ok((!memory.incarnations.is_empty()).then_some(memory))
     }
 }
 
@@ -260,12 +270,12 @@ mod tests {
         Spot { id, disk: 0 }
     }
 
-    fn lives(all: &[u64]) -> Lives {
-        Lives::of(all.iter().copied())
+    fn incarnations(all: &[u64]) -> Incarnations {
+        Incarnations::of(all.iter().copied())
     }
 
-    fn stamp(life: u64, order: u64) -> Stamp {
-        Stamp { life, order }
+    fn stamp(incarnation: u64, order: u64) -> Stamp {
+        Stamp { incarnation, order }
     }
 
     proptest! {
@@ -274,19 +284,19 @@ mod tests {
         fn the_newest_write_of_each_byte_stays(
             writes in prop::collection::vec((0u64..60, 1u64..20, 0usize..3, 1u64..6), 1..40),
         ) {
-            let lives = lives(&[10, 11, 12]);
+            let incarnations = incarnations(&[10, 11, 12]);
             let (mut recent, mut bytes) = (Recent::default(), [(0, 0); 80]);
             recent.start();
-            for (start, count, life, order) in writes {
+            for (start, count, incarnation, order) in writes {
                 let range = start..start + count;
-                // The last of the three is the present life.
-                let (stamp, rank) = match life {
+                // The last of the three is the present incarnation.
+                let (stamp, rank) = match incarnation {
                     2 => (None, NOW),
-                    _ => (Some(stamp(10 + life as u64, order)), (life, order)),
+                    _ => (Some(stamp(10 + incarnation as u64, order)), (incarnation, order)),
                 };
                 let parts = match stamp {
                     None => vec![range.clone()],
-                    Some(stamp) => recent.older(&lives, object(), range.clone(), stamp),
+                    Some(stamp) => recent.older(&incarnations, object(), range.clone(), stamp),
                 };
                 for byte in range {
                     let wanted = bytes[byte as usize] < rank || rank == NOW || bytes[byte as usize] == (0, 0);
@@ -296,7 +306,7 @@ mod tests {
                     part.clone().for_each(|byte| bytes[byte as usize] = rank);
                     match stamp {
                         None => recent.note(object(), part),
-                        Some(stamp) => recent.note_again(&lives, object(), part, stamp),
+                        Some(stamp) => recent.note_again(&incarnations, object(), part, stamp),
                     }
                 }
                 prop_assert_eq!(recent.ranges, recent.objects[&object()].ranges.len());
@@ -312,22 +322,22 @@ mod tests {
         assert!(!recent.on && recent.objects.is_empty());
     }
 
-    /// On the old disk (lives 1 and 2) two clients had sent again what life 1 lost; then the column moved.
+    /// On the old disk (incarnations 1 and 2) two clients had retransmitted what 1 lost; then the column moved.
     #[test]
     fn what_is_remembered_moves_along() {
         let mut old = Recent::default();
         old.start();
-        let old_lives = lives(&[1, 2]);
-        old.note_again(&old_lives, object(), 0..10, stamp(1, 5));
+        let old_incarnations = incarnations(&[1, 2]);
+        old.note_again(&old_incarnations, object(), 0..10, stamp(1, 5));
         old.note(object(), 20..30);
-        let past = old.past(&old_lives, object(), History::default().after(2, 7, 9));
+        let past = old.past(&old_incarnations, object(), History::default().after(2, 7, 9));
         assert_eq!(Past::decode(&past.encode()).as_ref(), Ok(&past));
-        let (mut new, new_lives) = (Recent::default(), lives(&[50, 60]));
+        let (mut new, new_incarnations) = (Recent::default(), incarnations(&[50, 60]));
         assert!(new.inherit(object(), 60, past.memory));
-        assert_eq!(new.since(&new_lives, object()), Some(1));
+        assert_eq!(new.since(&new_incarnations, object()), Some(1));
         assert!(new.has_moved(object()));
         new.note(object(), 40..50);
-        let older = |order| new.older(&new_lives, object(), 0..60, stamp(1, order));
+        let older = |order| new.older(&new_incarnations, object(), 0..60, stamp(1, order));
         assert_eq!(older(4), [10..20, 30..40, 50..60]);
         assert_eq!(older(6), [0..20, 30..40, 50..60]);
     }
@@ -335,11 +345,11 @@ mod tests {
     #[test]
     fn who_remembers_nothing_or_too_much_passes_the_history_only() {
         let mut recent = Recent::default();
-        let (lives, history) = (lives(&[1, 2]), History::default().after(2, 7, 9));
-        assert_eq!(recent.past(&lives, object(), history), Past { history, memory: None });
+        let (incarnations, history) = (incarnations(&[1, 2]), History::default().after(2, 7, 9));
+        assert_eq!(recent.past(&incarnations, object(), history), Past { history, memory: None });
         recent.start();
         (0..64).for_each(|at| recent.note(object(), at * 2..at * 2 + 1));
-        let past = recent.past(&lives, object(), history);
+        let past = recent.past(&incarnations, object(), history);
         assert_eq!(past.memory, None);
         assert_eq!(Past::decode(&past.encode()).as_ref(), Ok(&past));
         assert!(!recent.inherit(object(), 2, None) && recent.ranges == 0);

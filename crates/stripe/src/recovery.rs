@@ -15,7 +15,7 @@ use crate::disk::{Disk, IndexMark, LABEL_BLOCKS, Refusal};
 use crate::format::FORMAT_VERSION;
 use crate::log::{End, Generation, Kind, Record, Start};
 use crate::mark::Mark;
-use crate::order::Lives;
+use crate::order::Incarnations;
 use crate::replay::Replay;
 use crate::scan::Reader;
 use crate::server::Inner;
@@ -221,8 +221,8 @@ impl Inner {
     pub async fn known_disks(&self) -> u16 {
         let mut known = 0;
         for disk in &self.disks {
-            let found = disk.find_lives().await.ok().flatten();
-            known = known.max(found.map_or(0, |lives| lives.disks()));
+            let found = disk.find_incarnations().await.ok().flatten();
+            known = known.max(found.map_or(0, |incarnations| incarnations.disks()));
         }
         known
     }
@@ -279,7 +279,7 @@ impl Inner {
         Ok(true)
     }
 
-    /// Has what the logs say in memory, and the logs as if they were of this life: the next checkpoint drops them.
+    /// The logs' records are in memory, and the logs as if of this incarnation: the next checkpoint drops them.
     async fn keep_all(&self, disk: &Disk, logs: &Logs) -> Result<(), Refusal> {
         for (id, replay) in &logs.objects {
             let kept = self.keep_logged(disk, *id, replay).await;
@@ -313,7 +313,8 @@ impl Inner {
         let (blocks, found) =
             read.map_err(|error| disk.refused_for("its label cannot be read", error))?;
         let (block, slots) = blocks.split_at(BLOCK_BYTES);
-        let has_begun = Lives::later_of(slots).is_some_and(|lives| lives.sequence() > 0);
+        let has_begun =
+            Incarnations::later_of(slots).is_some_and(|incarnations| incarnations.sequence() > 0);
         // No incarnation has begun on a disk whose label's writing was broken off, by a full disk or a crash, and
         // nothing of it was written that its writer relied on.
         if found && (has_begun || block.iter().any(|byte| *byte != 0)) {
@@ -338,11 +339,13 @@ impl Inner {
             );
             return Err((Errno::ENODEV, text));
         }
-        // With both slots of lives and of marks, which later have room also when the disk is full.
+        // With both slots of incarnations and of marks, which later have room also when the disk is full.
         let mut blocks = disk.frame(LABEL_BLOCKS * BLOCK_BYTES).await;
         label.encode(&mut blocks[..BLOCK_BYTES]);
-        let (lives, marks) = blocks[BLOCK_BYTES..].split_at_mut(2 * BLOCK_BYTES);
-        lives.chunks_exact_mut(BLOCK_BYTES).for_each(|slot| Lives::default().encode(slot));
+        let (incarnations, marks) = blocks[BLOCK_BYTES..].split_at_mut(2 * BLOCK_BYTES);
+        incarnations
+            .chunks_exact_mut(BLOCK_BYTES)
+            .for_each(|slot| Incarnations::default().encode(slot));
         marks.chunks_exact_mut(BLOCK_BYTES).for_each(|slot| IndexMark::FIRST.encode(slot));
         disk.index.open(label.id, marks);
         let written = disk.write(DiskFile::Label, 0, blocks.freeze(), true).await;
@@ -356,17 +359,18 @@ impl Inner {
     /// Notes this incarnation of the server behind the label, before anything is written in it. On a disk that is
     /// read-only it cannot be noted, and nothing is committed either.
     async fn begin_life(&self, disk: &Disk, disks: u16) -> Result<(), Refusal> {
-        let lives = disk.find_lives().await;
-        let lives = lives.map_err(|error| disk.refused_for("its label cannot be read", error))?;
-        if lives.is_none() {
+        let incarnations = disk.find_incarnations().await;
+        let incarnations =
+            incarnations.map_err(|error| disk.refused_for("its label cannot be read", error))?;
+        if incarnations.is_none() {
             let text = "both places of its label that say how far its log is are damaged: bring the file `label` back as it was last";
             self.check_empty(disk, text).await?;
         }
-        *disk.lives.borrow_mut() = lives.unwrap_or_default();
-        disk.found.set([disk.lives.borrow().sequence(), 0]);
-        let begin = |lives: &mut Lives| {
-            lives.begin(self.verifier);
-            lives.note_disks(disks);
+        *disk.incarnations.borrow_mut() = incarnations.unwrap_or_default();
+        disk.found.set([disk.incarnations.borrow().sequence(), 0]);
+        let begin = |incarnations: &mut Incarnations| {
+            incarnations.begin(self.verifier);
+            incarnations.note_disks(disks);
         };
         let noted = match disk.note(begin).await {
             Ok(()) => disk.sync_names().await,
@@ -375,7 +379,7 @@ impl Inner {
         match noted {
             Ok(()) => Ok(()),
             Err(DiskError::ReadOnly) => {
-                begin(&mut disk.lives.borrow_mut());
+                begin(&mut disk.incarnations.borrow_mut());
                 Ok(())
             }
             Err(error) => Err(disk.refused_for("this start cannot be noted on it", error)),

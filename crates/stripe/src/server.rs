@@ -132,7 +132,7 @@ pub(crate) struct Inner {
     pub cx: Cx,
     pub config: ServerConfig,
     pub verifier: u64,
-    /// Writes executed in this life.
+    /// Writes executed in this incarnation.
     pub orders: Cell<u64>,
     pub recent: RefCell<Recent>,
     /// Until when it is kept; zero when nothing is.
@@ -274,7 +274,7 @@ impl Server {
         self.0.disks.iter().map(|disk| disk.health.borrow().clone()).collect()
     }
 
-    /// The write verifier of this life.
+    /// The write verifier of this incarnation.
     pub fn verifier(&self) -> u64 {
         self.0.verifier
     }
@@ -325,9 +325,9 @@ impl Inner {
         self.counters.set(counters);
     }
 
-    /// Remembers what is written for as long as clients may send again what an earlier life lost.
+    /// Remembers what is written for as long as clients may send again what an earlier incarnation lost.
     fn remember_writes(self: &Rc<Self>) {
-        if !self.disks.iter().any(|disk| disk.lives.borrow().has_earlier()) {
+        if !self.disks.iter().any(|disk| disk.incarnations.borrow().has_earlier()) {
             return;
         }
         self.recent.borrow_mut().start();

@@ -69,13 +69,13 @@ impl Inner {
         };
         let asked = ask.range();
         let lost = asked.start..asked.end.min(below).max(asked.start);
-        let lives = &self.disk(&object).lives;
-        let parts = self.recent.borrow().older(&lives.borrow(), object.spot(), lost, stamp);
+        let incarnations = &self.disk(&object).incarnations;
+        let parts = self.recent.borrow().older(&incarnations.borrow(), object.spot(), lost, stamp);
         let all = parts == [asked];
         for part in parts {
             let (ask, data, trailer) = self.part(ask, &data, &part);
             self.put(&object, &ask, &data, &trailer).await?;
-            self.recent.borrow_mut().note_again(&lives.borrow(), object.spot(), part, stamp);
+            self.recent.borrow_mut().note_again(&incarnations.borrow(), object.spot(), part, stamp);
             object.state.borrow_mut().note_writer(request.client);
         }
         // What was written in part keeps its stamp: as a new write it would be newer than what it gave way to.
@@ -111,13 +111,13 @@ impl Inner {
         if self.cx.has_bug(Bug::WriteOrderIgnored) {
             return Verdict::Lost { below: u64::MAX };
         }
-        let (state, disk) = (object.state.borrow(), self.disk(object).lives.borrow());
+        let (state, disk) = (object.state.borrow(), self.disk(object).incarnations.borrow());
         let (recent, spot) = (self.recent.borrow(), object.spot());
         let history = state.stable.map_or_else(Default::default, |head| head.history);
         let writer = joined(state.writer, history.writer_in(self.verifier));
         let history = if recent.has_moved(spot) { history.ranked() } else { history };
-        let (lives, since) = (recent.lives(&disk, spot), recent.since(&disk, spot));
-        judge(lives, &history, stamp, client, writer, since)
+        let (incarnations, since) = (recent.incarnations(&disk, spot), recent.since(&disk, spot));
+        judge(incarnations, &history, stamp, client, writer, since)
     }
 
     /// The request, data and checksums of a part of a write.

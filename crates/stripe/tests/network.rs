@@ -292,7 +292,7 @@ fn a_scan_leaves_the_working_sets_of_others_in_network_memory() {
     assert!(of_use < 2 * MIB, "of 13 MiB used the disk gave {of_use}");
 }
 
-/// Another life of the server asks for nothing of the one before.
+/// Another incarnation of the server asks for nothing of the one before.
 #[test]
 fn a_restart_forgets_what_was_in_network_memory() {
     let mut world = world();

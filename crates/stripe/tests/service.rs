@@ -50,7 +50,10 @@ fn committed_bytes_survive_power_loss_and_the_cache_is_not_needed() {
         assert_eq!(world.read(&file, 0, bytes).unwrap(), wanted, "{bytes} bytes");
         assert_eq!(world.size(&file), bytes as u64);
         let after = world.commit(&file).unwrap();
-        assert!((0..2).all(|column| !before.same(column, &after)), "a new life, a new verifier");
+        assert!(
+            (0..2).all(|column| !before.same(column, &after)),
+            "a new incarnation, a new verifier"
+        );
         world.servers.iter_mut().for_each(|server| server.crash());
         assert_eq!(world.read(&file, 0, bytes).unwrap(), wanted, "{bytes} bytes, again");
     }
@@ -103,7 +106,7 @@ fn unstable_while(
     assert_eq!(world.read(&file, 0, 100_000).unwrap(), wanted);
     mend(&mut world.servers[0].disks[0]);
     let stable = world.commit(&file).unwrap();
-    assert!(stable.same(0, &written), "the same life: nothing is to be sent again");
+    assert!(stable.same(0, &written), "the same incarnation: nothing is to be sent again");
     world.servers[0].crash();
     assert_eq!(world.read(&file, 0, 100_000).unwrap(), wanted);
     // A newer write, then the old one sent again: it must have kept its place in the order.

@@ -1,4 +1,4 @@
-//! What the command shows on a terminal: bars of progress, and tables that are JSON for programs.
+//! Output of the command on a terminal: bars of progress, and tables that are JSON for programs.
 #![forbid(unsafe_code)]
 
 #[macro_use]

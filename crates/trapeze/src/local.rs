@@ -118,7 +118,7 @@ pub enum LocalLink {
 }
 
 impl LocalLink {
-    /// What addresses over it begin with.
+    /// The scheme of its addresses.
     pub fn scheme(self) -> &'static str {
         match self {
             LocalLink::Shm => "unix:",

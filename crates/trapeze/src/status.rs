@@ -1,4 +1,4 @@
-//! What every machine tells about itself, and how it is asked.
+//! Reports of machines about themselves, and how they are asked.
 //!
 //! ```text
 //!  asker ── VIEW ─────────────► manager's members: who there is

@@ -6,7 +6,7 @@ use trapeze::size::Size;
 use trapeze::status::memory::{Memory, Source};
 use trapeze::status::report::Report;
 
-/// What it lends, and of how much where that is less than it could.
+/// Memory that it lends, and of how much where that is less than it could.
 fn lent(memory: &Memory) -> String {
     let size = |bytes| Size(bytes >> 20 << 20).to_string();
     match (memory.share_bytes < memory.lent_bytes, memory.over_bytes) {

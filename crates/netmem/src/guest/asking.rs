@@ -48,7 +48,7 @@ pub trait Transport {
     fn reach(&mut self, at: usize) -> bool;
     /// Whether the connection to it broke: then it is not known whether it is away.
     fn is_broken(&self, at: usize) -> bool;
-    /// Who was at the other end when the connection was made.
+    /// The node at the other end when the connection was made.
     fn there(&self, at: usize) -> Option<Stayed>;
     /// The incarnation of the holder at its other end, as [`Standing`](super::Standing) counts.
     fn generation(&self, at: usize) -> u16;

@@ -160,7 +160,7 @@ impl Keeping {
     ) -> Result<(usize, u32), Gone> {
         let mut silent = None;
         for held in self.entries.held(page) {
-            // What it had in another incarnation is gone.
+            // Pages that it had in another incarnation are gone.
             let found = match self.holders[held.by].generation() == held.generation {
                 true => self.get(transport, held.by, page, version).await,
                 false => Response::Not,

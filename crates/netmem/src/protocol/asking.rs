@@ -83,7 +83,7 @@ impl Message for Get {
 pub struct Data {
     /// What they are.
     pub stamp: PageStamp,
-    /// Who sent them, in which incarnation.
+    /// The sender, in its incarnation.
     pub node: NodeId,
     /// The sender keeps a copy.
     pub kept: bool,

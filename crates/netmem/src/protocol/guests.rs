@@ -3,7 +3,7 @@
 use super::{Message, read_node};
 use wire::{Decoder, Encoder, NodeId, Short};
 
-/// The answer to [`op::STAY`](super::op::STAY): who was asked. What it had in another incarnation is gone.
+/// The answer to [`op::STAY`](super::op::STAY): the node that was asked. Pages of its other incarnations are gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stayed {
     /// Who it is.

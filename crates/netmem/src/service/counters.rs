@@ -148,10 +148,10 @@ impl Counters {
     }
 }
 
-/// What is counted while the service runs.
+/// Counters and times of a running service.
 #[derive(Debug, Default)]
 pub struct Stats {
-    /// What was counted so far.
+    /// So far.
     pub counters: Counters,
     /// Requests for pages, by which those to be measured are chosen.
     gets: u32,

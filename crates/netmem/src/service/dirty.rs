@@ -41,7 +41,7 @@ fn copies(page: &Page) -> u8 {
     }
 }
 
-/// What a flush says of pages that went with an earlier incarnation, or did not.
+/// The result of a flush of pages that went with an earlier incarnation, or did not.
 fn unless_gone(gone: bool) -> Result<(), Weak> {
     if gone { Err(Weak { have: 0, needed: 1 }) } else { Ok(()) }
 }

@@ -1,5 +1,5 @@
-//! What tasks of the service wait for, each event by its name. Parts have no clock and no tasks: who changes one of
-//! them raises what its answer says.
+//! Events that tasks of the service wait for, each by its name. Parts have no clock and no tasks: a task that changes
+//! one of them raises the events that its answer names.
 
 use node::{Cx, Notify};
 

@@ -1,5 +1,5 @@
-//! What a node knows as the home of directory entries: the entries, who is there, who writes, what was freed, and what
-//! others are to be told of it.
+//! The directory part of a node, as the home of entries: entries, membership, writers, freed pages, and notices to
+//! others.
 //!
 //! Invariants: an entry is here only while this node is one of its page's homes; a holder in it is up, in the
 //! incarnation that the view says; nothing of a freed space is registered.
@@ -30,7 +30,7 @@ pub enum Route {
 /// What another view means for others.
 #[derive(Debug)]
 pub struct Change {
-    /// Who is gone and who came.
+    /// Nodes that are gone and nodes that came.
     pub members: members::Change,
     /// Where entries were kept before.
     slots: Option<Slots>,
@@ -80,7 +80,7 @@ impl Home {
         }
     }
 
-    /// Who is there, and who this node is among them.
+    /// The nodes that are up, and this node's incarnation.
     pub fn members(&self) -> &Membership {
         &self.members
     }
@@ -128,12 +128,12 @@ impl Home {
         &self.freed
     }
 
-    /// What other nodes are to be told at leisure.
+    /// Notices to other nodes, sent at leisure.
     pub fn notices(&mut self) -> &mut Notices {
         &mut self.notices
     }
 
-    /// What the view asks this node to tell.
+    /// Reports that the view asks of this node.
     pub fn telling(&self) -> &Telling {
         &self.telling
     }

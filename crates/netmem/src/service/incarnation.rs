@@ -17,7 +17,7 @@ use node::Bug;
 use std::collections::BTreeSet;
 use wire::{NodeId, Time};
 
-/// What is left of an incarnation that is over.
+/// Remains of an incarnation that is over.
 #[derive(Debug, Default)]
 pub struct Remains {
     /// Pages that are not to be had here any more, and were in the middle of something.
@@ -56,7 +56,7 @@ impl Remains {
         self.busy.retain(is);
     }
 
-    /// What this node wrote of a page last is gone, and was not durable.
+    /// The last write of this node to a page is gone, and was not durable.
     pub fn fail(&mut self, id: PageId) {
         match self.failed.len() < FAILED_MAX {
             true => drop(self.failed.insert(id)),
@@ -135,8 +135,8 @@ impl Service {
         id.space.owner().is_some() || began == self.view_number()
     }
 
-    /// Where a request goes, by this node's directory. What it does not know is nowhere only while nobody takes this
-    /// node for dead: else another directory may know better by now.
+    /// Where a request goes, by this node's directory. A page that it does not know is nowhere only while no other node
+    /// takes this one for dead: else another directory may know better by now.
     pub(super) fn direct(&self, get: &Get) -> Route {
         let route = self.at_home(|home| home.direct(get, self.cx().random()));
         match route {

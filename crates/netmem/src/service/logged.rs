@@ -2,7 +2,7 @@
 //!
 //! A log is a holder as others' memory is: both homes of a page's directory entry know of it before it counts. So when
 //! the mirror goes down, the directory has another one made from the log, and when the log's node does, from the
-//! mirror. It is read where nobody has the page in memory. What it has is of this incarnation of its node and of no
+//! mirror. It is read where no node has the page in memory. Its pages are of this incarnation of its node and of no
 //! other.
 
 use super::get::Got;
@@ -32,7 +32,7 @@ impl Logged {
         self.log.clone()
     }
 
-    /// What it has.
+    /// Its pages.
     pub fn pages(&self) -> impl ExactSizeIterator<Item = &PageStamp> {
         self.pages.values()
     }
@@ -42,7 +42,7 @@ impl Logged {
         self.pages.get(&stamp.id) == Some(stamp)
     }
 
-    /// What it has of a page, in this version or a newer one.
+    /// A page in this version or a newer one.
     pub fn find(&self, id: PageId, at_least: Version) -> Option<PageStamp> {
         self.pages.get(&id).filter(|stamp| stamp.version >= at_least).copied()
     }
@@ -57,7 +57,7 @@ impl Logged {
         self.pages.insert(stamp.id, stamp);
     }
 
-    /// Nobody needs what it has of a page up to this version.
+    /// Versions of a page up to this one are not needed any more.
     pub fn forget(&mut self, id: PageId, version: Version) {
         if self.pages.get(&id).is_some_and(|stamp| stamp.version <= version) {
             self.pages.remove(&id);
@@ -65,7 +65,7 @@ impl Logged {
         }
     }
 
-    /// Nobody needs what it has of pages that are not to be kept.
+    /// Pages that are not to be kept are not needed any more.
     pub fn retain(&mut self, keeps: impl Fn(PageId) -> bool) {
         let log = self.log.clone();
         self.pages.retain(|id, _| {
@@ -124,7 +124,7 @@ impl Service {
         }
     }
 
-    /// What the log has of a page, as its directories know it.
+    /// The log's page, as its directories know it.
     pub(super) fn log_record(&self, stamp: &PageStamp) -> Record {
         self.record(stamp.id, stamp.version, HolderRole::Log, 2)
     }

@@ -1,5 +1,5 @@
-//! What copies of this node's are owed is done: mirrors are registered and unregistered until their directories have
-//! heard, and pages whose mirrors all went down are made durable again.
+//! Tasks that do what is owed to copies of this node's pages: mirrors are registered and unregistered until their
+//! directories have heard, and pages whose mirrors all went down are made durable again.
 //!
 //! A mirror's sender was told that it does not count while a directory has not heard of it. It stays here all the same:
 //! the other directory may know of it already, and has told the holders of the version before to drop theirs.

@@ -36,7 +36,7 @@ pub enum Here {
     Leaving(Leaves),
 }
 
-/// What a request for a page is to do.
+/// The next step of a request for a page.
 #[derive(Debug)]
 pub enum Begun {
     /// Nothing more: the page is here.
@@ -57,7 +57,7 @@ pub struct Pages {
     fetches: Faults<Result<Got, GetError>>,
     /// Pages of shared spaces that this node may write to.
     writing: Writing,
-    /// What an incarnation that is over left behind.
+    /// Remains of an incarnation that is over.
     remains: Remains,
     /// Mirrors that are being handed on: no new version may take their places meanwhile.
     handed_on: BTreeSet<PageId>,
@@ -167,7 +167,7 @@ impl Pages {
         Some(given)
     }
 
-    /// The directory says that a copy is worth nothing. What this node itself is to write there it keeps, and a mirror
+    /// The directory says that a copy is worth nothing. A page that this node itself is to write stays, and a mirror
     /// when that was said of the clean copy of the same version that was here before. Not while another task is at the
     /// page: says whether what was meant is gone.
     pub fn handle_drop(&mut self, record: &Record) -> bool {
@@ -251,8 +251,8 @@ impl Pages {
             && (stored || mirrors.any(|(node, incarnation)| next.has(*node, *incarnation)))
     }
 
-    /// Forgets pages of an earlier incarnation that were in the middle of something. What has come in their place since
-    /// is of this one, whichever version it is.
+    /// Forgets pages of an earlier incarnation that were in the middle of something. Pages that have come in their
+    /// place since are of this one, whichever version it is.
     pub fn forget_remains(&mut self) {
         let Pages { store, remains, .. } = self;
         remains.retain_busy(|id| {

@@ -1,4 +1,5 @@
-//! What a node knows of others by asking them: which of them may have a shared page, and how long they take to answer.
+//! Knowledge of other nodes, from their answers: which of them may have a shared page, and how long they take to
+//! answer.
 
 use super::guesses::Guesses;
 use super::latency::Latency;

@@ -11,7 +11,7 @@ use members::replicas::Repairs;
 use std::time::Duration;
 use wire::{NodeId, Time};
 
-/// What a copy is owed, with a task for each kind.
+/// The kinds of what is owed to a copy, with a task each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A mirror is here, or in the log, of which a directory has not heard.
@@ -23,7 +23,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// What says that there may be more.
+    /// The event that says that there may be more.
     pub fn event(self) -> Event {
         match self {
             Kind::Register | Kind::Unregister => Event::RegistrationDue,
@@ -39,7 +39,7 @@ impl Kind {
         }
     }
 
-    /// What is owed only once: of a page's mirrors the last one that was named is registered, as of what the log had of
+    /// Owed only once: of a page's mirrors the last one that was named is registered, as of what the log had of
     /// it, since a node may have both.
     fn key(self, record: &Record) -> Record {
         let of = |role| {
@@ -54,7 +54,7 @@ impl Kind {
     }
 }
 
-/// What is owed, and the log.
+/// The queues of what is owed, and the log.
 pub struct Replicas {
     owed: [Repairs<Record, Record>; 3],
     /// This node's log.
@@ -92,7 +92,7 @@ impl Replicas {
         self.owed[kind as usize].handle_end(now, kind.key(record), done);
     }
 
-    /// What is to be done next; it stays known until it [is done](Replicas::handle_end).
+    /// The next one that is owed; it stays known until it [is done](Replicas::handle_end).
     pub fn poll_owed(&mut self, now: Time, kind: Kind) -> Option<Record> {
         self.owed[kind as usize].poll(now).map(|(_, record)| record)
     }

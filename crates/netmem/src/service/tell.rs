@@ -42,7 +42,7 @@ impl Telling {
         self.done = true;
     }
 
-    /// What was to be told was of an incarnation that is over.
+    /// Reports that were due were of an incarnation that is over.
     pub fn forget(&mut self) {
         self.records.clear();
     }
@@ -115,7 +115,7 @@ impl Service {
         records
     }
 
-    /// What this node has and directories are to know of: mirrors and copies of others' pages, what is in its log, and
+    /// Records of this node that directories are to know: mirrors and copies of others' pages, what is in its log, and
     /// which pages it writes to: no lease is granted before all writers were heard.
     fn all_records(&self) -> Vec<Record> {
         let (store, writing, replicas) = (self.store(), self.writing(), self.0.replicas.borrow());

@@ -1,4 +1,4 @@
-//! What hints and trends are worth ([`sim::memory::ahead`]): PGMS (SIGMETRICS'98) and Leap (USENIX ATC'20) in
+//! The worth of hints and trends ([`sim::memory::ahead`]): PGMS (SIGMETRICS'98) and Leap (USENIX ATC'20) in
 //! shape, by the service that nodes run.
 
 use crate::constants::{Constants, Wanted};

@@ -7,7 +7,7 @@
 //! they arrive, no read sees them.
 //!
 //! A page is named by the object's number in the upper half of its index, given when its first chunk leaves and never
-//! again in this life of the node, and the chunk in the lower half. The space is one of this life.
+//! again in this incarnation of the node, and the chunk in the lower half. The space is one of this incarnation.
 
 use super::{Cache, Key};
 use crate::cache::{WindowPart, bit_runs, mask, window_of};
@@ -92,7 +92,7 @@ impl Network {
         cache_bytes / NAMED_SHARE
     }
 
-    /// Of a node in its present life.
+    /// Of a node in its present incarnation.
     pub fn new(cx: &Cx, service: Service) -> Network {
         let space = SpaceId::cache(cx.id(), cx.incarnation());
         Network { cx: cx.clone(), service, space, forgets: !cx.has_bug(Bug::AwayPageTaken) }

@@ -10,7 +10,7 @@ use wire::layout::WIDTH_MAX;
 
 impl Client {
     /// Makes everything written to the columns that `columns` names stable. The verifiers are those of the servers'
-    /// present lives: where one differs from what the write said, the data was lost and must be written again.
+    /// present incarnations: where one differs from what the write said, the data was lost and must be written again.
     pub async fn commit(&self, file: &FileRef, columns: &Verifiers) -> Result<Verifiers, Errno> {
         let calls = columns.columns().filter(|column| *column < file.layout.width());
         let replies = self.ask_columns(file, calls, op::COMMIT, |_, _| ()).await;

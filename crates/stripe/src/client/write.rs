@@ -225,7 +225,7 @@ impl Client {
                 Ok(reply) if reply.status == 0 => {
                     let reply = decoded(&reply)?;
                     let verifier = reply.verifier;
-                    let now = Stamp { life: verifier, order: reply.order };
+                    let now = Stamp { incarnation: verifier, order: reply.order };
                     let stamp = part.again.filter(|_| reply.order == 0).unwrap_or(now);
                     return Ok(Held { verifier, stamp, stable: reply.stable });
                 }

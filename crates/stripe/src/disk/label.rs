@@ -3,7 +3,7 @@
 use super::{Disk, LABEL_BLOCKS};
 use crate::log::Generation;
 use crate::mark::Mark;
-use crate::order::Lives;
+use crate::order::Incarnations;
 use crate::witness::Witness;
 use endpoint::FrameMut;
 use node::rings::{DiskError, DiskFile};
@@ -28,33 +28,33 @@ fn next_of(salt: u64) -> u64 {
 }
 
 impl Disk {
-    /// What the label says of the log.
+    /// The log, as the label knows it.
     pub fn mark(&self) -> Mark {
-        self.lives.borrow().mark()
+        self.incarnations.borrow().mark()
     }
 
-    /// Writes what the label says beside the disk's name.
-    pub async fn note(&self, change: impl FnOnce(&mut Lives)) -> Result<(), DiskError> {
+    /// Writes the label's content beside the disk's name.
+    pub async fn note(&self, change: impl FnOnce(&mut Incarnations)) -> Result<(), DiskError> {
         let _one = self.noting.acquire(1).await;
-        let mut lives = self.lives.borrow().clone();
-        change(&mut lives);
-        lives.turn();
+        let mut incarnations = self.incarnations.borrow().clone();
+        change(&mut incarnations);
+        incarnations.turn();
         let mut block = self.frame(BLOCK_BYTES).await;
-        lives.encode(&mut block);
-        let (block, slot) = (block.freeze(), lives.sequence() % 2);
+        incarnations.encode(&mut block);
+        let (block, slot) = (block.freeze(), incarnations.sequence() % 2);
         self.write(DiskFile::Label, BLOCK + slot * BLOCK, block.clone(), true).await?;
         // Where this fails the other slot is the older one, as if power had gone.
         let other = BLOCK + (1 - slot) * BLOCK;
         let _ = self.write(DiskFile::Label, other, block, false).await;
-        *self.lives.borrow_mut() = lives;
+        *self.incarnations.borrow_mut() = incarnations;
         Ok(())
     }
 
     async fn note_mark(&self, change: impl FnOnce(&mut Mark)) -> Result<(), DiskError> {
-        self.note(|lives| {
-            let mut mark = lives.mark();
+        self.note(|incarnations| {
+            let mut mark = incarnations.mark();
             change(&mut mark);
-            lives.set_mark(mark);
+            incarnations.set_mark(mark);
         })
         .await
     }
@@ -127,14 +127,14 @@ impl Disk {
         Ok((label, true))
     }
 
-    /// What the label says beside the disk's name; `None` when neither slot can be understood.
-    pub async fn find_lives(&self) -> Result<Option<Lives>, DiskError> {
+    /// The label's content beside the disk's name; `None` when neither slot can be understood.
+    pub async fn find_incarnations(&self) -> Result<Option<Incarnations>, DiskError> {
         let (label, _) = self.read_label().await?;
-        Ok(Lives::later_of(&label[BLOCK_BYTES..]))
+        Ok(Incarnations::later_of(&label[BLOCK_BYTES..]))
     }
 
     /// Notes how far the manager was heard to be.
     pub async fn note_witness(&self, witness: Witness) -> Result<(), DiskError> {
-        self.note(|lives| lives.set_witness(witness)).await
+        self.note(|incarnations| incarnations.set_witness(witness)).await
     }
 }

@@ -1,10 +1,11 @@
-//! What a READ returns, and which blocks of it are to be loaded next. Plain: nothing here waits or asks.
+//! The plan of a READ: the bytes that it returns, and which blocks are to be loaded next. Plain: nothing here waits or
+//! asks.
 //!
 //! A READ is resolved once, into a [`ReadPlan`]. Every way to answer it executes that plan, or leaves the request
 //! pending: from memory at once, from the chunk in network memory where it is, part by part while the disk reads, or as
 //! a whole when all is loaded. Only when an object changed while a plan was executed is there another one.
 //!
-//! What a plan lacks comes window by window. [`WindowState::next`] decides what is loaded, and what is waited for.
+//! Missing blocks come window by window. [`WindowState::next`] decides the next load, or wait.
 
 use crate::cache::{WindowPart, window_parts};
 use crate::limits::*;
@@ -16,7 +17,7 @@ use wire::limits::BLOCK_BYTES;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
-/// What of an object a READ returns, as the object was when it was planned.
+/// The part of an object that a READ returns, as the object was when it was planned.
 pub(crate) struct ReadPlan<'a> {
     pub object: Rc<Object>,
     pub ask: &'a ObjectRequest,
@@ -93,7 +94,7 @@ pub(crate) struct WindowState {
     pub end: usize,
 }
 
-/// What brings the blocks of a window that are wanted into memory.
+/// The next step that brings wanted blocks of a window into memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// Nothing: they are there, or were truncated.
@@ -105,7 +106,7 @@ pub(crate) enum Next {
 }
 
 impl WindowState {
-    /// What brings the first of `wanted` that is missing: as few loads as what is there and under way allows. A
+    /// The step that brings the first missing block of `wanted`: as few loads as what is there and under way allows. A
     /// sequential reader gets the whole window, others whole chunks. No block is loaded twice at a time.
     pub fn next(&self, wanted: &Range<usize>, sequential: bool) -> Next {
         let is_loading = |block: &usize| self.loading >> block & 1 == 1;

@@ -190,7 +190,7 @@ impl World {
         world
     }
 
-    /// All nodes with network memory hear of each other in their present lives.
+    /// All nodes with network memory hear of each other in their present incarnations.
     pub fn tell_view(&self, number: u64) {
         let up = |server: &Machine| netmem::service::Up {
             node: server.config.server,

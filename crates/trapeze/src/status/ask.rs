@@ -63,7 +63,7 @@ impl Asker {
         cx.spawn("watch", {
             let cx = cx.clone();
             async move {
-                // What ends it may wake nothing, as a key.
+                // Its end may wake nothing, as with a key.
                 while cx.now() < until {
                     cx.sleep_until(until.min(cx.now() + LOOK_PERIOD)).await;
                 }

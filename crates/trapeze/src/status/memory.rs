@@ -121,7 +121,7 @@ impl Memory {
         }
     }
 
-    /// What these counters say.
+    /// From these counters.
     pub fn counted(counters: &Counters, has_storage: bool) -> Memory {
         let misses = &counters.misses;
         let missed = misses.not_here + misses.older + misses.unreachable + misses.unknown;
