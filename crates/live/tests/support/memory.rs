@@ -31,7 +31,7 @@ pub fn serve(path: &Path, pages: usize, stop: &AtomicBool) -> Stage {
                     memory.borrow_mut().waiting.push(front);
                     continue;
                 }
-                let result = memory.borrow_mut().run(caller.uid, op);
+                let result = answer(&cx, &memory, caller.uid, op).await;
                 cx.front_done(front, result);
             }
         });
@@ -45,6 +45,26 @@ pub fn serve(path: &Path, pages: usize, stop: &AtomicBool) -> Stage {
         }
     });
     drive(node, Fuse::new(&MountOptions::new(path), Belief::default()).unwrap(), stop)
+}
+
+/// A read that finds the pool empty waits for the replies before it, as a file system does: without any of its frames.
+async fn answer(
+    cx: &Cx,
+    memory: &RefCell<Memory>,
+    uid: u32,
+    op: FileOp,
+) -> Result<FileReply, Errno> {
+    let FileOp::Read { file, handle, offset, bytes } = op else {
+        return memory.borrow_mut().run(uid, op);
+    };
+    assert_eq!(file.0, handle.0);
+    loop {
+        let result = memory.borrow_mut().read(file, offset as usize, bytes as usize);
+        if !matches!(result, Err(Errno::ENOMEM)) {
+            return result;
+        }
+        cx.sleep(Duration::from_millis(1)).await;
+    }
 }
 
 fn drive(node: Node, fuse: Fuse, stop: &AtomicBool) -> Stage {
@@ -229,10 +249,6 @@ impl Memory {
             FileOp::Open { file, flags } => self.open(file, flags),
             FileOp::OpenDirectory { file } => {
                 Ok(FileReply::Opened { handle: Handle(file.0), keep_cache: false })
-            }
-            FileOp::Read { file, handle, offset, bytes } => {
-                assert_eq!(file.0, handle.0);
-                self.read(file, offset as usize, bytes as usize)
             }
             FileOp::Write { file, offset, data, .. } => {
                 let found = self.file(file)?;
