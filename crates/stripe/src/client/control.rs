@@ -286,7 +286,7 @@ impl Client {
     ) -> Result<Reply, Errno> {
         let mut tries = self.tries(Some((to, None)));
         loop {
-            let into = self.cx().frames().alloc_exact(bytes.max(1)).ok_or(Errno::ENOMEM)?;
+            let into = self.fresh(bytes.max(1), &mut tries).await?;
             let (body, into) = (ask.encode(), self.cx().piece(into));
             let call = self.call(to, op, &body, into, &tries);
             let trouble = match self.cx().call(call).await {

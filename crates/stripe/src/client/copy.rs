@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::protocol::op;
-use endpoint::{Frame, FrameMut};
+use endpoint::Frame;
 use std::ops::Range;
 use wire::limits::BLOCK_BYTES;
 
@@ -37,10 +37,6 @@ impl Client {
         let verifier = decoded(&stable)?.verifier;
         let kept = copying.written.is_none_or(|before| before == verifier);
         if kept { Ok(()) } else { Err(Errno::EAGAIN) }
-    }
-
-    fn copy_frame(&self, bytes: usize) -> Result<FrameMut, Errno> {
-        self.cx().frames().alloc_exact(bytes).ok_or(Errno::ENOMEM)
     }
 
     /// Empties the object of a column that is kept elsewhere from now on. What stays tells clients that go by an older
@@ -101,8 +97,11 @@ impl Copying<'_> {
             return Ok(true);
         }
         let (client, column) = (self.client, self.column);
-        let wanted = client.read_column(self.from, column, at, client.copy_frame(bytes)?).await?;
-        let there = client.read_column(self.to, column, at, client.copy_frame(bytes)?).await?;
+        let mut tries = client.tries(None);
+        let wanted = client.fresh(bytes, &mut tries).await?;
+        let wanted = client.read_column(self.from, column, at, wanted).await?;
+        let there = client.fresh(bytes, &mut tries).await?;
+        let there = client.read_column(self.to, column, at, there).await?;
         let (wanted, mut ends_with_zeros) = (wanted.freeze(), false);
         for (run, is_zeros) in runs(&wanted) {
             ends_with_zeros = is_zeros;

@@ -66,7 +66,12 @@ impl Client {
         }
     }
 
-    async fn fresh(&self, bytes: usize, tries: &mut Tries<'_>) -> Result<FrameMut, Errno> {
+    /// A frame of `bytes` bytes, waited for while the pool is empty.
+    pub(super) async fn fresh(
+        &self,
+        bytes: usize,
+        tries: &mut Tries<'_>,
+    ) -> Result<FrameMut, Errno> {
         loop {
             if let Some(frame) = self.cx().frames().alloc_exact(bytes) {
                 return Ok(frame);
