@@ -1,4 +1,5 @@
-//! The project's pages: rows of PROMISES.md are short, tests that it names exist, and links lead somewhere.
+//! The project's pages: rows of PROMISES.md are short, tests that it names exist, links lead somewhere, and what
+//! `where.md` says to open can be found by its word.
 
 use crate::run::root;
 use crate::source;
@@ -25,6 +26,9 @@ pub fn problems() -> Result<Vec<String>, String> {
         let mut found = link_problems(&text, |target| leads_somewhere(folder, page, target));
         if name == PROMISES {
             found.extend(row_problems(&text));
+        }
+        if page.ends_with("where.md") {
+            found.extend(where_problems(&text, |file| read(&root().join(file)).ok()));
         }
         if name == PROMISES || folder.ends_with("measurements") {
             found.extend(missing_tests(&text, &words));
@@ -62,6 +66,40 @@ fn row_problems(page: &str) -> Vec<String> {
         }
     }
     problems
+}
+
+/// Rows `| where | word | file: name; file: name |` whose first file does not have the word in its module's doc, or
+/// whose files do not have their names.
+fn where_problems(page: &str, source: impl Fn(&str) -> Option<String>) -> Vec<String> {
+    let mut problems = Vec::new();
+    let rows = page.lines().enumerate().filter(|(_, row)| row.starts_with("| ")).skip(1);
+    for (at, row) in rows.filter(|(_, row)| !row.starts_with("| ---")) {
+        let words: Vec<&str> = row.split('`').skip(1).step_by(2).collect();
+        let is_file = |word: &&&str| word.starts_with("crates/");
+        let (word, first) = (words.first(), words.iter().find(is_file));
+        if !first
+            .and_then(|file| source(file))
+            .zip(word)
+            .is_some_and(|(text, word)| has(&text, word))
+        {
+            problems.push(format!("{}: its word is not in the doc of the file to open", at + 1));
+        }
+        for pair in words.windows(2).filter(|pair| is_file(&&pair[0]) && !is_file(&&pair[1])) {
+            let name = |text: &str| {
+                text.split(|c: char| !c.is_alphanumeric() && c != '_').any(|w| w == pair[1])
+            };
+            if !source(pair[0]).is_some_and(|text| name(&text)) {
+                problems.push(format!("{}: {} has no {}", at + 1, pair[0], pair[1]));
+            }
+        }
+    }
+    problems
+}
+
+/// Whether a word is in the doc of a module.
+fn has(source: &str, word: &str) -> bool {
+    let doc: Vec<&str> = source.lines().filter_map(|line| line.strip_prefix("//!")).collect();
+    doc.concat().to_lowercase().contains(&word.to_lowercase())
 }
 
 /// Tests that a page names and no source has.
@@ -169,6 +207,22 @@ mod tests {
         let page = "| D1 | kept | `it_is_kept`, `it_is_gone`; `trapeze bench` | fsync |";
         let problems = missing_tests(page, &BTreeSet::from(["it_is_kept", "it_is_gone_again"]));
         assert_eq!(problems, ["1: no test it_is_gone"]);
+    }
+
+    #[test]
+    fn what_cannot_be_found_by_its_word_is_named() {
+        let page = "| where | search | open |\n| --- | --- | --- |\n\
+            | is A | `A word` | `crates/a.rs`: `here`; else `crates/b.rs`: `there` |\n\
+            | is B | `no such` | `crates/a.rs`: `gone` |\n";
+        let source = |file: &str| match file {
+            "crates/a.rs" => Some("//! All of a\n//! word.\nfn here() {}\n".to_string()),
+            "crates/b.rs" => Some("fn there() {}".to_string()),
+            _ => None,
+        };
+        let problems = where_problems(page, source);
+        let expected =
+            ["4: its word is not in the doc of the file to open", "4: crates/a.rs has no gone"];
+        assert_eq!(problems, expected);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Whether the reads of one open file are sequential, and how far to read ahead of them.
+//! A mount's read-ahead: whether the reads of one open file are sequential, and how far to read ahead of them.
 //!
 //! It plans and remembers offsets only; who reads, and where the bytes wait, is `read`'s business. A kernel sends the
 //! reads of one sequential reader several at a time and not strictly in order, so a read counts as the next one when it

@@ -8,6 +8,12 @@
 //! A connection is made when a message for its peer is there, and made again when it broke. Delivery is best effort:
 //! what a broken connection held is dropped and counted, calls above send it again.
 //!
+//! A TCP peer that dies is noticed by its connection: a reset, or the kernel's keepalive and user timeout (`dial::tune`).
+//! `close` then counts what is lost, and a `LinkEvent::Down` tells NetRPC of the disconnect, which sends requests again.
+//!
+//! To add a link: a form of [`Address`], a handshake, and a `channels::Kind` for its connections; one between processes
+//! of a machine is a `neighbour::Neighbour`.
+//!
 //! It is not a router: a message for another node than this is refused. Invariants: every message taken off the send
 //! ring is reported transmitted exactly once; a message is delivered only in the name of the peer that the connection
 //! belongs to; after warm-up no message allocates.

@@ -1,4 +1,4 @@
-//! Replicas of anything: which repair is next, and where the next copy goes.
+//! Replicas of anything: which repair is next, and the placement of the next copy ([`farthest`]).
 //!
 //! Plain code without I/O and without a clock, for all that is kept in several places: pages of network memory with
 //! mirrors, a process's pages that others keep, columns with copies. The form of a copy and how it is made are the

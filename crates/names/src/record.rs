@@ -2,6 +2,8 @@
 //!
 //! Records are decoded by the release that finds their volume's format version its own; a record that does not decode
 //! is damage and answered with EIO.
+//!
+//! The placement of a new file's columns is [`Policy::layout`].
 
 use crate::stores::{IoServer, homes_of};
 use wire::field::{Field, Output, fields};

@@ -1,4 +1,5 @@
-//! The server's half of sessions: what each slot last did, so that nothing is executed twice that must not be.
+//! The server's half of sessions: at-most-once execution. Each slot knows its last call and keeps the reply, so a
+//! retransmitted request is answered again and not executed again.
 
 use crate::kept::{Kept, Tally};
 use crate::limits::{

@@ -2,7 +2,8 @@
 //! unless a simulation asks for one by name; nothing else may depend on them.
 //!
 //! A switch is a test of one bit, `if cx.has_bug(Bug::SkippedFsync) { .. }`, at the place where somebody could have
-//! made the mistake.
+//! made the mistake. A planted bug is added as a row of the table below, a switch, and what finds it: a seed
+//! (`sim/tests/bugs.rs`) or a test of its own (`xtask/src/planted.rs`).
 
 /// Makes the enum, the list of all and the texts from one table.
 macro_rules! bugs {

@@ -1,5 +1,6 @@
 //! What a node asks of its world and what comes back, besides messages: disk operations, the manager's log, and the
-//! file operations that a front (FUSE, the library, a simulated workload) asks of the node.
+//! file operations that a front end (FUSE, the library, a simulated workload) asks of the node. A request that crosses
+//! from a mount to a disk passes the front ring of one node, a message, and the disk ring of another.
 //!
 //! Rings are bounded queues of owned entries. A frame in an entry belongs to the world until the entry's completion is
 //! read; completions may come in any order. The world never calls into a service, a service never waits in the world.

@@ -1,4 +1,4 @@
-//! Faults of the network, as a list of rules that stack: every message passes all of them.
+//! Faults injected into the network, as a list of rules that stack: every message passes all of them.
 //!
 //! A rule has a window of time, two sets of nodes, what kind of messages it is about and a chance; which messages it
 //! strikes is drawn from the network's random stream. A message that no rule strikes arrives once, whole and in order.

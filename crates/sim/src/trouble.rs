@@ -1,4 +1,4 @@
-//! What is done to the machines of a cluster while it works: kills, power cuts, pauses, partitions, bad disks; and
+//! Faults injected into the machines of a cluster while it works: kills, power cuts, pauses, partitions, bad disks; and
 //! that all is well again in the end.
 
 use crate::experiment::Faults;

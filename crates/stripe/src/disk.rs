@@ -1,4 +1,7 @@
 //! One disk of the server: how its files are read and written, and what state it is in.
+//!
+//! A lost disk is noticed by the first operation that finds its directory missing: from then on requests for it are
+//! errors, until the server's next start.
 
 mod index;
 mod journal;

@@ -1,4 +1,4 @@
-//! The 128-byte control message.
+//! The layout of a message: its 128-byte control message, followed by payload and trailer.
 //!
 //! ```text
 //!  0  version 1 | kind 1 | flags 1 | trailer words 1 | source 2 | destination 2

@@ -1,4 +1,7 @@
-//! A mount as a device of a node: the node's tasks do its file operations.
+//! The FUSE front end: a mount as a device of a node, whose tasks do its file operations.
+//!
+//! Another front end for files (NFS, say) is a [`Device`](crate::host::Device) too: it pushes `FileRequest`s with
+//! `Node::front_push` and answers with what `Node::take_front_done` gives.
 
 use super::callers;
 use super::limits::LOOK_INTERVAL;

@@ -1,4 +1,4 @@
-//! Who may write to a page of a shared space: one node at a time.
+//! Writers' leases: which node may write to a page of a shared space. The page's directory grants them, one at a time.
 //!
 //! Invariants: a page has one writer; another one is granted the lease only after the first has given it back, or is
 //! known to be down. No two leases of a page have a version in common, whatever a writer that died or fell silent has

@@ -1,4 +1,4 @@
-//! Reading: one call per column into the pieces of one frame.
+//! Reading: one call per column into the pieces of one frame. Each block's checksum is verified before the data counts.
 
 use super::*;
 use crate::protocol::{op, sum_at};
