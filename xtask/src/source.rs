@@ -87,6 +87,9 @@ fn file_problems(path: &Path) -> Vec<String> {
     let starts_tests = |line: &&str| tests.iter().any(|start| line.starts_with(start));
     let code = lines.iter().position(starts_tests).unwrap_or(lines.len());
     let mut problems = Vec::new();
+    if is_named_twice(&name) {
+        problems.push(format!("{name}: a module is NAME.rs, with NAME/ for its parts"));
+    }
     if code > FILE_LINES_MAX && !is_test {
         problems
             .push(format!("{name}: {code} lines without its tests, {FILE_LINES_MAX} is the most"));
@@ -102,6 +105,12 @@ fn file_problems(path: &Path) -> Vec<String> {
         format!("{name}:{}: a function of {long} lines, {FUNCTION_LINES_MAX} is the most", at + 1)
     }));
     problems
+}
+
+/// Whether a module is a `mod.rs`: there is one way to name modules. What programs of tests share may be one, since every
+/// other file beside them is a program of its own.
+fn is_named_twice(name: &str) -> bool {
+    name.contains("/src/") && name.ends_with("/mod.rs")
 }
 
 fn line_problems(owner: &str, line: &str, product: bool, mut report: impl FnMut(String)) {
@@ -146,6 +155,13 @@ fn long_functions<'a>(lines: &'a [&'a str]) -> impl Iterator<Item = (usize, usiz
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_module_has_one_way_to_be_named() {
+        assert!(is_named_twice("crates/a/src/b/mod.rs"));
+        let others = ["crates/a/src/b.rs", "crates/a/src/b/c.rs", "crates/a/tests/common/mod.rs"];
+        assert!(!others.into_iter().any(is_named_twice));
+    }
 
     #[test]
     fn a_long_function_is_seen() {

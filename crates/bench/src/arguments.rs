@@ -2,12 +2,15 @@
 
 #![allow(missing_docs)] // the documentation of a flag is its help
 
-use crate::pulse::PulsePolicy;
+use crate::policy::PulsePolicy;
 use clap::{Args, Subcommand, ValueEnum};
 use live::link::Address;
 use std::path::PathBuf;
 use trapeze::flags::Wait;
 use trapeze::size::Size;
+
+/// Bytes of a call to the mount.
+pub const CALL_BYTES: usize = 64 * 1024;
 
 #[derive(Debug, Subcommand)]
 pub enum Bench {
@@ -335,7 +338,7 @@ pub struct Scale {
 /// The size of a file to measure with: at least one call.
 pub fn file_size(text: &str) -> Result<Size, String> {
     let size: Size = text.parse().map_err(|error: trapeze::size::BadSize| error.to_string())?;
-    let least = Size(crate::stream::CALL_BYTES as u64);
+    let least = Size(CALL_BYTES as u64);
     if size < least { Err(format!("at least {least} are needed")) } else { Ok(size) }
 }
 

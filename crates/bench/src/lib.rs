@@ -15,6 +15,7 @@ pub mod gets;
 pub mod pass;
 pub mod peer;
 pub mod place;
+pub mod policy;
 pub mod protocols;
 pub mod pulse;
 pub mod regions;

@@ -6,18 +6,18 @@
 use super::adapters::{self, Station, echo, pin_near, send, side_by_side};
 use super::pass::{histogram, median};
 use crate::arguments;
+use crate::policy::PulsePolicy;
 use live::clock;
 use live::link::adapter::AdapterShape;
-use nic::{Policy, Record};
+use nic::Record;
 use papers::models::adapter::{first_packets, first_packets_of};
 use papers::report::{Activity, Drawing, Figure, activity};
 use serde::Serialize;
 use sim::queue::Picos;
 use std::io;
 use std::path::Path;
-use std::str::FromStr;
 use terminal::table::{Table, print_json};
-use trapeze::size::{BadSize, Size};
+use trapeze::size::Size;
 
 /// 1 KiB to 1 MiB.
 const SIZES: [usize; 11] = sizes();
@@ -42,53 +42,6 @@ const fn sizes() -> [usize; 11] {
         at += 1;
     }
     sizes
-}
-
-/// A policy by its name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PulsePolicy {
-    name: String,
-    policy: Policy,
-}
-
-/// The text names no policy.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadPolicy {
-    /// No such policy.
-    #[error("{0:?} is no policy: sf, fixed:BYTES, adaptive or adaptive:LEAST")]
-    Name(String),
-    /// No such size.
-    #[error(transparent)]
-    Size(#[from] BadSize),
-    /// A pulse of nothing.
-    #[error("a pulse has at least 64 bytes")]
-    Small,
-}
-
-impl FromStr for PulsePolicy {
-    type Err = BadPolicy;
-
-    fn from_str(text: &str) -> Result<PulsePolicy, BadPolicy> {
-        let policy = match text.split_once(':') {
-            None if text == "sf" => Policy::StoreForward,
-            None if text == "adaptive" => AdapterShape::default().policy,
-            Some(("fixed", size)) => Policy::FixedAll { size: pulse(size)? },
-            Some(("adaptive", least)) => Policy::adaptive(pulse(least)?),
-            _ => return Err(BadPolicy::Name(text.to_string())),
-        };
-        Ok(PulsePolicy { name: text.to_string(), policy })
-    }
-}
-
-fn pulse(text: &str) -> Result<usize, BadPolicy> {
-    let Size(bytes) = text.parse()?;
-    if bytes < 64 { Err(BadPolicy::Small) } else { Ok(bytes as usize) }
-}
-
-impl PulsePolicy {
-    fn shape(&self, log: usize) -> AdapterShape {
-        AdapterShape { policy: self.policy, log, ..AdapterShape::default() }
-    }
 }
 
 /// What is measured when nobody says.
@@ -327,6 +280,8 @@ fn later(mut record: Record, before: u64) -> Option<Record> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::BadPolicy;
+    use nic::Policy;
 
     #[test]
     fn policies_have_names() {

@@ -175,7 +175,7 @@ fn passes(cluster: &mut Processes, bytes: u64) -> Result<[Pass; 2]> {
 
 fn row(point: &Point, op: usize) -> Row {
     let (pass, bound) = (&point.limited[op], point.bound(op));
-    let calls = bound * 1e6 / stream::CALL_BYTES as f64;
+    let calls = bound * 1e6 / arguments::CALL_BYTES as f64;
     Row {
         name: "scale",
         op: ["write + fsync", "read, all cold"][op],

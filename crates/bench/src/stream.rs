@@ -3,13 +3,11 @@
 use super::compare::{Compare, Op, Unit};
 use super::pass::{Meter, Pass};
 use super::place::Place;
-use crate::arguments;
+use crate::arguments::{self, CALL_BYTES};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-/// Bytes of one call.
-pub const CALL_BYTES: usize = 64 * 1024;
 const FILE: &str = "stream";
 
 /// Writes a new file of `bytes` bytes and makes it durable.

@@ -1,6 +1,7 @@
 //! What an adapter and whoever drives its engines say to each other.
 
 use crate::cache::Reuse;
+use crate::direction::Direction;
 use wire::{NodeId, Token};
 
 /// A time in the driver's own unit (picoseconds in the simulator, nanoseconds live). The firmware only copies it.
@@ -20,25 +21,6 @@ pub enum Engine {
 impl Engine {
     /// All of them, in the order in which the firmware asks.
     pub const ALL: [Engine; 3] = [Engine::HostDma, Engine::NetSend, Engine::NetReceive];
-}
-
-/// Which way a payload goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Direction {
-    /// From the host to the link.
-    ToNet,
-    /// From the link to the host.
-    ToHost,
-}
-
-impl Direction {
-    /// The other one.
-    pub const fn other(self) -> Direction {
-        match self {
-            Direction::ToNet => Direction::ToHost,
-            Direction::ToHost => Direction::ToNet,
-        }
-    }
 }
 
 /// What a transfer carries.

@@ -1,7 +1,7 @@
 //! What an adapter is told when it starts. Numbers of real hardware are data of whoever drives it (presets), never
 //! constants here.
 
-use crate::command::Direction;
+use crate::direction::Direction;
 use crate::limits::PAYLOAD_BYTES_MAX;
 use endpoint::Pulse;
 use wire::limits::CONTROL_BYTES;

@@ -20,7 +20,7 @@ pub mod agent;
 pub mod cache;
 pub mod command;
 pub mod config;
-mod functional;
+mod direction;
 pub mod limits;
 pub mod log;
 mod nic;
@@ -31,12 +31,12 @@ mod unit;
 pub use agent::{Agent, Balance};
 pub use cache::{Binding, CacheCounters, PayloadCache, Reuse, State};
 pub use command::{
-    Action, Command, Direction, Engine, HostFrame, Kind, Landing, Packet, Piece, Progress, Ticks,
-    Transfer,
+    Action, Command, Engine, HostFrame, Kind, Landing, Packet, Piece, Progress, Ticks, Transfer,
 };
 pub use config::{
     Buffers, CONTROL, CacheConfig, Config, ConfigError, Costs, Interrupts, Lag, Policy,
 };
+pub use direction::Direction;
 pub use log::{Log, Record};
 pub use nic::{Counters, Nic};
 pub use receive::{ArmError, Landed};

@@ -1,15 +1,18 @@
 //! The firmware: what the three engines do next.
 
+mod functional;
+
 use crate::cache::PayloadCache;
 use crate::command::{
-    Action, Command, Direction, Engine, HostFrame, Kind, Packet, Piece, Progress, Ticks, Transfer,
+    Action, Command, Engine, HostFrame, Kind, Packet, Piece, Progress, Ticks, Transfer,
 };
 use crate::config::{CONTROL, Config, ConfigError, Costs, Interrupts, Lag, Policy};
-use crate::functional::Turns;
+use crate::direction::Direction;
 use crate::log::{Log, Record};
 use crate::receive::{Admit, ArmError, Landed, Receives, Receiving};
 use crate::send::{Leaving, PostError, Send, Sending};
 use endpoint::IncomingTable;
+use functional::Turns;
 use std::collections::VecDeque;
 
 /// What an adapter has seen.

@@ -2,13 +2,12 @@
 
 use crate::arena::PAGE_BYTES;
 use crate::real::{__libc_calloc, __libc_malloc, Next};
-use crate::setup::{has, is_large, parts};
+use crate::setup::{has, is_large, note_refused, parts};
 use region::Advice;
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::mem::transmute;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 static MALLOC: Next = Next::new(c"malloc");
 static CALLOC: Next = Next::new(c"calloc");
@@ -39,20 +38,12 @@ fn out_of_memory() -> *mut c_void {
     null_mut()
 }
 
-/// Requests that found the region full.
-static REFUSED: AtomicU64 = AtomicU64::new(0);
-
-/// How many requests found the region full.
-pub fn refused() -> u64 {
-    REFUSED.load(Ordering::Relaxed)
-}
-
 /// A part of the region: zeros. Where the region is full there is none, and the program has no other memory for it
 /// either: more than the region is more than it may have.
 pub fn take(bytes: usize, alignment: usize, given: bool) -> Option<usize> {
     let taken = parts().and_then(|(_, arena)| arena.take(bytes, alignment, given));
     if taken.is_none() {
-        REFUSED.fetch_add(1, Ordering::Relaxed);
+        note_refused();
         out_of_memory();
     }
     taken

@@ -1,7 +1,6 @@
 //! The region of this process, and its beginning and end.
 
 use crate::arena::{Arena, PAGE_BYTES};
-use crate::memory::refused;
 use region::peer::{PeerConfig, Peers};
 use region::{Backing, Faults, FileBacking, Region, RegionConfig};
 use std::ffi::c_int;
@@ -11,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
 
 /// Bytes that the program may have in memory.
 const MEMORY: &str = "TRAPEZE_RUN_MEMORY";
@@ -43,6 +42,8 @@ static END: AtomicUsize = AtomicUsize::new(0);
 static LARGE: AtomicUsize = AtomicUsize::new(usize::MAX);
 /// Where the report goes: the standard error, which programs close before they end. -1 is nowhere.
 static REPORTS_TO: AtomicI32 = AtomicI32::new(-1);
+/// Requests that found the region full.
+static REFUSED: AtomicU64 = AtomicU64::new(0);
 /// False before the beginning, and in children.
 static ACTIVE: AtomicBool = AtomicBool::new(false);
 
@@ -60,6 +61,11 @@ pub fn is_large(bytes: usize) -> bool {
 pub fn parts() -> Option<(&'static Region, &'static Arena)> {
     let state = STATE.get().filter(|_| ACTIVE.load(Ordering::Relaxed))?;
     Some((&state.region, &state.arena))
+}
+
+/// Counts a request that found the region full.
+pub fn note_refused() {
+    REFUSED.fetch_add(1, Ordering::Relaxed);
 }
 
 fn number(name: &str) -> Option<usize> {
@@ -159,7 +165,7 @@ extern "C" fn report() {
     let output = REPORTS_TO.load(Ordering::Relaxed);
     if let Some((region, _)) = parts().filter(|_| output >= 0) {
         let counters = region.counters();
-        let full = match refused() {
+        let full = match REFUSED.load(Ordering::Relaxed) {
             0 => String::new(),
             count => format!("; {count} requests found no room (--room)"),
         };

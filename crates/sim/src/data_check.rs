@@ -14,8 +14,8 @@ mod seek;
 pub use bytes::fill;
 pub use seek::Sought;
 
+use crate::limits::PAUSE_MS_MAX;
 use crate::queue::Picos;
-use crate::trouble::PAUSE_MS_MAX;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use wire::{FileId, NodeId};

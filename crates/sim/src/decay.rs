@@ -13,12 +13,12 @@
 
 use crate::backup::Backups;
 use crate::experiment::Experiment;
-use crate::machine::Image;
+use crate::machine::Images;
 use crate::media::{Standing, Stores};
+use crate::nodes::Members;
 use crate::queue::Picos;
 use crate::random::{MILLION, Random};
 use crate::restoring::Restoring;
-use crate::run::Members;
 use crate::storage::Crash;
 use crate::strikes::Strikes;
 use crate::trouble::TICK;
@@ -26,7 +26,6 @@ use crate::workload::Workload;
 use crate::world::World;
 use files::cluster::Services;
 use node::decay::Decay;
-use std::collections::BTreeMap;
 use stripe::Health;
 use wire::{NodeId, ObjectId};
 
@@ -49,9 +48,6 @@ const SALVAGE: Picos = Picos::seconds(60);
 const STRIKING_TICK: Picos = Picos::micros(50);
 /// How long files may take to be made in a restored volume.
 const MAKING: Picos = Picos::seconds(60);
-
-/// What all machines store at one time.
-pub(crate) type Images = BTreeMap<NodeId, Image>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {

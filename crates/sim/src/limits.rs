@@ -18,6 +18,8 @@ pub const MACHINES_MAX: u16 = wire::layout::WIDTH_MAX as u16 / 2;
 pub const WORKERS_MAX: u16 = 64;
 /// Keys of clients: their checker remembers all that was written.
 pub const KEYS_MAX: u32 = 100_000;
+/// Longest pause of a machine, in milliseconds.
+pub const PAUSE_MS_MAX: u64 = 3_000;
 /// Nodes with network memory: their programs and their tables take 1 MiB each.
 pub const MEMORY_NODES_MAX: u16 = 1_000;
 /// Pages of 4 KiB of each, 64 MiB: what a run of several nodes has room for.

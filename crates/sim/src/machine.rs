@@ -11,6 +11,7 @@ use endpoint::{Frames, HeapRegion};
 use node::rings::StoreId;
 use node::{Cx, Node, NodeConfig};
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use store::MemoryBackend;
 use wire::NodeId;
@@ -57,6 +58,9 @@ pub struct Image {
     /// Of the stores.
     pub stores: StoresImage,
 }
+
+/// What all machines store at one time.
+pub(crate) type Images = BTreeMap<NodeId, Image>;
 
 /// A node that is about to live: what its services start from.
 pub struct Boot<'a> {

@@ -18,6 +18,7 @@
 pub mod ahead;
 mod check;
 mod guest;
+mod keys;
 pub mod model;
 mod pressure;
 mod program;

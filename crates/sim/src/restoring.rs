@@ -3,7 +3,7 @@
 //! store is lost without a backup, and [salvaged](crate::salvaging).
 
 use crate::backup::{Backup, Backups};
-use crate::decay::Images;
+use crate::machine::Images;
 use crate::meta::StoresImage;
 use crate::name_check::{NameCheck, Values};
 use crate::queue::Picos;

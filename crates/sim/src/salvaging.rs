@@ -6,7 +6,7 @@
 //! before: it need not be whole, and neither need the one of which an object is lost together with the names. That the
 //! bytes of all others are right is then checked by reading them.
 
-use crate::decay::Images;
+use crate::machine::Images;
 use crate::name_check::NameCheck;
 use crate::random::Random;
 use files::salvage::Failure;

@@ -3,6 +3,7 @@
 
 use crate::experiment::Faults;
 use crate::faults::{Nodes, Rule};
+use crate::limits::PAUSE_MS_MAX;
 use crate::queue::Picos;
 use crate::random::{MILLION, Random};
 use crate::storage::Crash;
@@ -15,7 +16,6 @@ pub const TICK: Picos = Picos::millis(100);
 const TICKS_PER_MINUTE: u32 = 600;
 /// Longest time that a machine is down, a partition lasts, a disk is slow.
 const TROUBLE_MS_MAX: u64 = 8_000;
-pub(crate) const PAUSE_MS_MAX: u64 = 3_000;
 
 /// A fault that will be over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

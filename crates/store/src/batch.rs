@@ -2,9 +2,10 @@
 //! of the log record, so that a change is copied once on its way to the log, and a replay reads what `apply` read.
 
 use crate::limits::{KEY_BYTES_MAX, RECORD_BYTES_MAX, VALUE_BYTES_MAX};
-use crate::log::HEADER_BYTES;
 use wire::codec::{Decoder, Short};
 
+/// Room in front of the changes, for the header of the log record.
+pub(crate) const HEADER_BYTES: usize = 48;
 const PUT: u8 = 1;
 const DELETE: u8 = 2;
 

@@ -7,10 +7,10 @@
 //! database anew over the same backend. It then holds the old mark or the new one, and either is fine: the same changes
 //! are written again.
 
+use crate::config::Config;
 use crate::error::StoreError;
 use crate::overlay::{Bounds, Bytes, Overlay};
 use crate::sealed::Sealed;
-use crate::store::Config;
 use redb::{
     AccessGuard, Builder, Database, ReadOnlyTable, ReadableDatabase, ReadableTable,
     ReadableTableMetadata, StorageBackend, TableDefinition, TableError, WriteTransaction,

@@ -26,6 +26,7 @@
 
 mod batch;
 mod checkpoint;
+mod config;
 mod error;
 mod filling;
 pub mod limits;
@@ -33,17 +34,16 @@ mod log;
 pub mod memory;
 mod overlay;
 mod recovery;
-mod scrub;
 mod sealed;
-mod snapshot;
 mod store;
 
 pub use batch::{Batch, Change};
 pub use checkpoint::Checkpoint;
+pub use config::{Config, Flaws, Format};
 pub use error::StoreError;
 pub use filling::Filling;
 pub use memory::{MemoryBackend, MemoryLogs};
 pub use recovery::Recovery;
 pub use redb::StorageBackend;
-pub use scrub::{Health, Scrub, ScrubCounters};
-pub use store::{Append, Config, Counters, Entry, Flaws, Format, Store, SyncPoint};
+pub use store::scrub::{Health, Scrub, ScrubCounters};
+pub use store::{Append, Counters, Entry, Store, SyncPoint};

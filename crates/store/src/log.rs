@@ -12,13 +12,11 @@
 //! `kind` is a sum of what the store is for, and `chain` the CRC of the record before: a log of another store, or of
 //! another copy of this one that went on by itself, does not pass for its own.
 
-use crate::batch::{Batch, Change, Changes};
+use crate::batch::{Batch, Change, Changes, HEADER_BYTES};
 use crate::limits::RECORD_BYTES_MAX;
 use wire::checksum::crc32c;
 use wire::codec::{Decoder, Encoder};
 
-/// Bytes before the changes.
-pub(crate) const HEADER_BYTES: usize = 48;
 const MAGIC: u32 = u32::from_le_bytes(*b"TzL1");
 const ALIGN_BYTES: usize = 8;
 /// From here on a record is summed.

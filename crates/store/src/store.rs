@@ -1,60 +1,22 @@
 //! The store itself: overlays over the checkpoint, and who is told what when.
 
+pub(crate) mod scrub;
+mod snapshot;
+
 use crate::batch::Batch;
 use crate::checkpoint::{Base, Checkpoint, Mark};
+use crate::config::Config;
 use crate::error::StoreError;
-use crate::limits::{CACHE_BYTES_DEFAULT, OVERLAY_BYTES_DEFAULT};
 use crate::log::{RecordHeader, chain_of, kind_sum, seal};
 use crate::overlay::{Bounds, Merged, Overlay, is_empty_range};
 use crate::recovery::{Recovery, Replay};
-use crate::scrub::Round;
-use crate::snapshot::Moments;
 use redb::StorageBackend;
+use scrub::Round;
+use snapshot::Moments;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::{ControlFlow, RangeBounds};
 use std::sync::Arc;
-
-/// What a store is for and how its keys and values are written; kept in it and checked when it is opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Format {
-    /// Such as "names".
-    pub kind: &'static str,
-    /// Changes whenever keys or values are written in another way.
-    pub version: u32,
-}
-
-/// How a store is opened.
-#[derive(Clone, Copy, Debug)]
-pub struct Config {
-    /// What it is for.
-    pub format: Format,
-    /// Bytes of the checkpoint's cache.
-    pub cache_bytes: usize,
-    /// Bytes of changes in memory over which [`Store::admit`] refuses.
-    pub overlay_bytes_max: usize,
-    /// Planted bugs; none outside of tests of the checkers.
-    pub flaws: Flaws,
-}
-
-/// Planted bugs, for simulations that test whether their checkers find them.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Flaws {
-    /// Pages of the checkpoint are not verified.
-    pub pages_unverified: bool,
-}
-
-impl Config {
-    /// With the default limits.
-    pub fn new(kind: &'static str, version: u32) -> Config {
-        Config {
-            format: Format { kind, version },
-            cache_bytes: CACHE_BYTES_DEFAULT,
-            overlay_bytes_max: OVERLAY_BYTES_DEFAULT,
-            flaws: Flaws::default(),
-        }
-    }
-}
 
 /// A key and its value.
 pub type Entry = (Vec<u8>, Vec<u8>);

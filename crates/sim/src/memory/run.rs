@@ -2,6 +2,7 @@
 
 use super::check;
 use super::guest;
+use super::keys;
 use super::pressure::Pressure;
 use super::program::Program;
 use super::shared::{Phase, Shared};
@@ -72,7 +73,7 @@ pub(super) fn role(shared: Rc<Shared>, epoch: EpochConfig) -> Role {
             cx.spawn("program", Program::new(cx, &service, &shared, number).run());
         }
         if shape.key_clients > 0 {
-            crate::keys::start(cx, &service, &shared);
+            keys::start(cx, &service, &shared);
         }
         shared.services.borrow_mut().insert(cx.id(), service.clone());
         shared.nodes.borrow_mut().insert(cx.id(), cx.clone());

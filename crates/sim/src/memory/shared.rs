@@ -1,11 +1,11 @@
 //! What the programs of a simulated cluster, its stable storage and its checkers share. It is outside of the machines:
 //! nothing that a service decides depends on it, but for what its programs ask.
 
+use super::keys::Keys;
 use super::model::Model;
 use super::storage::Storage;
 use crate::clock::Clock;
 use crate::experiment::MemoryShape;
-use crate::keys::Keys;
 use crate::queue::Picos;
 use netmem::limits::{ATTEMPT, MIRROR_TRIES, PATIENCE};
 use netmem::{Page, Role, Service};

@@ -1,8 +1,9 @@
 //! The functional baseline: a loop for sending and one for receiving, each of which asks whether its packet is ready
 //! for its next step and lets the other run when it is not (LANai Active Messages; HPDC'97 section 3).
 
-use crate::command::{Direction, Engine, Transfer};
-use crate::nic::{Nic, Started};
+use super::{Nic, Started};
+use crate::command::{Engine, Transfer};
+use crate::direction::Direction;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Loop {

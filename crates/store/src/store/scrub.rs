@@ -1,9 +1,9 @@
 //! Scrub: reads the whole checkpoint now and then, a few keys at a time, so that damage is found which nothing else
 //! reads. It begins by opening the database anew: what redb's cache has would not be read from the disk.
 
+use super::Store;
 use crate::error::StoreError;
 use crate::limits::{SCRUB_KEYS, SCRUB_PAUSE};
-use crate::store::Store;
 use std::ops::{Bound, ControlFlow};
 use std::time::Duration;
 

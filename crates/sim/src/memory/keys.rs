@@ -6,7 +6,7 @@
 //!      └─────► model: what was begun, acknowledged, refused; what must be there
 //! ```
 //!
-//! Nodes, registry, faults and the programs beside are those of [`memory`](crate::memory).
+//! Nodes, registry, faults and the programs beside are those of [the network memory](super).
 
 mod client;
 mod front;

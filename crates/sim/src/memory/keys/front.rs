@@ -1,8 +1,8 @@
 //! A node's front end, as `trapeze memory --join` starts it.
 
+use super::super::shared::Shared;
 use super::client::Client;
 use super::{Front, TENANT};
-use crate::memory::shared::Shared;
 use endpoint::{Frames, HeapRegion};
 use kv::service::Courier;
 use kv::{AwayConfig, Items, ItemsConfig, TenantConfig};

@@ -3,10 +3,10 @@
 //! It is a read transaction of the checkpoint, and what was not in it yet. It belongs to its store, because it ends
 //! when the database is opened anew, after an error or for a scrub: what it reads could have been written over then.
 
+use super::{Entry, Store};
 use crate::error::StoreError;
 use crate::limits::SNAPSHOTS_MAX;
 use crate::overlay::{Bounds, Bytes, Merged, Overlay};
-use crate::store::{Entry, Store};
 use redb::ReadOnlyTable;
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};

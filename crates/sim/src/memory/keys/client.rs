@@ -1,8 +1,8 @@
 //! A client of a front end: one command at a time, in memcached's text protocol.
 
+use super::super::shared::{Phase, Shared, deadlines};
 use super::model::{Begun, Ended, SPAN, value};
 use super::{Front, Keys, name};
-use crate::memory::shared::{Phase, Shared, deadlines};
 use crate::queue::Picos;
 use crate::random::Random;
 use kv::{Moment, Out, Progress, Protocol, Session, TenantNo};
