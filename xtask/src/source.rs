@@ -107,8 +107,8 @@ fn file_problems(path: &Path) -> Vec<String> {
     problems
 }
 
-/// Whether a module is a `mod.rs`: there is one way to name modules. What programs of tests share may be one, since every
-/// other file beside them is a program of its own.
+/// Whether a module is a `mod.rs`: there is one way to name modules. What programs of tests share may be one, since
+/// every other file beside them is a program of its own.
 fn is_named_twice(name: &str) -> bool {
     name.contains("/src/") && name.ends_with("/mod.rs")
 }

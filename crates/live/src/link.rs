@@ -8,8 +8,9 @@
 //! A connection is made when a message for its peer is there, and made again when it broke. Delivery is best effort:
 //! what a broken connection held is dropped and counted, calls above send it again.
 //!
-//! A TCP peer that dies is noticed by its connection: a reset, or the kernel's keepalive and user timeout (`dial::tune`).
-//! `close` then counts what is lost, and a `LinkEvent::Down` tells NetRPC of the disconnect, which sends requests again.
+//! A TCP peer that dies is noticed by its connection: a reset, or the kernel's keepalive and user timeout
+//! (`dial::tune`). `close` then counts what is lost, and a `LinkEvent::Down` tells NetRPC of the disconnect, which
+//! retransmits requests.
 //!
 //! To add a link: a form of [`Address`], a handshake, and a `channels::Kind` for its connections; one between processes
 //! of a machine is a `neighbour::Neighbour`.
