@@ -224,7 +224,7 @@ pub struct BenchHolder {
     /// Bytes of a page
     #[arg(long)]
     pub page: usize,
-    /// Be the only neighbour of this node, in whose first life it is, instead of keeping pages of programs
+    /// Be the only peer of this node, in its first incarnation, instead of keeping pages of programs
     #[arg(long)]
     pub member: Option<u16>,
     /// Never sleep

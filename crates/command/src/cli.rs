@@ -42,7 +42,7 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// The whole thing, end to end, in a scratch directory: cluster, mount, real files, a server killed, speeds
+    /// Demonstrate a cluster in a scratch directory: mount, real files, a server killed, speeds
     Demo(Demo),
     /// Run a whole cluster on this machine, its data kept in a directory; stop with Ctrl-C
     Up(Up),
@@ -67,7 +67,7 @@ pub enum Command {
     Cat(Cat),
     /// Make directories in the cluster
     Mkdir(Mkdir),
-    /// Rename or move what is in the cluster
+    /// Rename or move files in the cluster
     Mv(Mv),
     /// Show the storage that directories of the cluster take
     Du(Du),
@@ -77,11 +77,11 @@ pub enum Command {
     Stat(Paths),
     /// Show room on the cluster
     Df(Target),
-    /// Say whether all is well, and who is there; the exit code is 1 when it is not
+    /// Say whether all is well, and list machines; the exit code is 1 when it is not
     Status(Status),
-    /// For monitors: says nothing and exits with 0 when all is well, else what is wrong and 1
+    /// For monitors: prints nothing and exits with 0 when all is well, else prints the problem and exits with 1
     Health(Target),
-    /// Watch what the servers do now: rates of reads, writes, calls, messages, how they wait, and who lends memory
+    /// Watch rates of reads, writes, calls and messages of all servers, their waiting, and lent memory
     Top(Top),
     /// Serve the servers' counters to Prometheus
     Metrics(Metrics),
@@ -89,7 +89,7 @@ pub enum Command {
     Rebalance(Rebalance),
     /// Compare names with objects and list damaged files by path; exit code 1 when anything is wrong
     Check(Check),
-    /// Declare a machine or a disk gone for good: what was there is an error at once, its name is free
+    /// Declare a machine or a disk lost: access to its data fails at once, its name becomes free
     Forget(Forget),
     /// Objects that no file claims: list them, put them back, remove them
     Quarantine(Quarantine),
@@ -97,7 +97,7 @@ pub enum Command {
     Backup(Backup),
     /// Restore the names of a manager from a backup, or go on with an older copy of its store
     Restore(Restore),
-    /// Make files again, under /lost+found, from what the disks know, when names are lost and no backup has them
+    /// Rebuild files under /lost+found from the disks when names are lost and no backup has them
     Salvage(Salvage),
     /// Run the cluster in the deterministic simulator, or replay a seed; model a cluster of your own
     Sim(Sim),
@@ -113,7 +113,7 @@ pub enum Command {
     RunEnd(RunEnd),
     /// Write a man page for each command
     Man(Man),
-    /// Print what completes commands and flags in a shell
+    /// Print completions of commands and flags for a shell
     Completions(Completions),
     /// Forward packets between two adapters on this machine, with and without the payload cache
     Forward(Forward),
@@ -192,7 +192,7 @@ pub struct Up {
     /// Mount the file system here, an empty directory
     #[arg(long)]
     pub mount: Option<PathBuf>,
-    /// Mount also over a directory that is not empty, and hide what is in it meanwhile
+    /// Mount also over a directory that is not empty, whose contents are hidden meanwhile
     #[arg(long, requires = "mount")]
     pub nonempty: bool,
     /// Also listen for other machines, when the directory is made: the manager here, the I/O servers at the ports after
@@ -244,7 +244,7 @@ pub struct Init {
 
 #[derive(Debug, Args)]
 pub struct Join {
-    /// What `trapeze init` printed; `-` is standard input. It holds the cluster key, and all can read command lines
+    /// The token that `trapeze init` printed; `-` is standard input, since all users can read command lines
     #[arg(required_unless_present = "token_file", conflicts_with = "token_file")]
     pub token: Option<String>,
     /// Read the token from the first line of this file
@@ -274,7 +274,7 @@ pub struct Serve {
     /// The machine's configuration file
     #[arg(long, value_name = "FILE")]
     pub config: PathBuf,
-    /// In place of what the configuration says
+    /// Overrides the configuration
     #[command(flatten)]
     pub lending: Lending,
     #[command(flatten)]
@@ -300,7 +300,7 @@ pub struct Mount {
     /// Default: trapeze-machine here, else trapeze-data
     #[arg(long, short = 'c', env = "TRAPEZE_CLUSTER", value_name = "DIR|ADDRESS", hide_default_value = true, default_value = default_cluster())]
     pub cluster: String,
-    /// Mount also over a directory that is not empty, and hide what is in it meanwhile
+    /// Mount also over a directory that is not empty, whose contents are hidden meanwhile
     #[arg(long)]
     pub nonempty: bool,
     /// File with the cluster key, when the address is tcp
@@ -315,7 +315,7 @@ pub struct Mount {
     /// Of this mount
     #[command(flatten)]
     pub lending: Lending,
-    /// Where other machines reach what this mount lends; not needed when all of the cluster is on this machine
+    /// Address for other machines to reach lent memory; not needed when the cluster is on one machine
     #[arg(long, value_name = "HOST:PORT", requires = "lend")]
     pub listen: Option<String>,
     /// How to wait for messages
@@ -389,13 +389,13 @@ pub struct Rebalance {
     /// Only files under this path of the cluster
     #[arg(default_value = "/", value_parser = in_cluster())]
     pub path: PathBuf,
-    /// The server with this name gets nothing new from now on, and what it has moves to the others; may be repeated
+    /// Move everything off the server with this name, which gets nothing new; may be repeated
     #[arg(long, value_name = "SERVER")]
     pub off: Vec<String>,
     /// The server with this name gets its share again; may be repeated
     #[arg(long, value_name = "SERVER")]
     pub back: Vec<String>,
-    /// Also give files columns on disks that they have none on: what is written behind their ends goes there too
+    /// Also give files columns on disks where they have none, for data written behind their present ends
     #[arg(long)]
     pub widen: bool,
     /// Most bytes a second; 0 is as fast as it goes
@@ -410,13 +410,13 @@ pub struct Rebalance {
 pub struct Check {
     #[command(flatten)]
     pub target: Target,
-    /// Only what is under this path of the cluster; objects without a file are looked for under / only
+    /// Only this path of the cluster; orphaned objects are looked for under / only
     #[arg(default_value = "/", value_parser = in_cluster())]
     pub path: PathBuf,
     /// Read every byte, not only each object's head
     #[arg(long)]
     pub deep: bool,
-    /// Take what is lost of this file as final: it reads as zeros there from now on; may be repeated
+    /// Accept the loss in this file: it reads as zeros there from now on; may be repeated
     #[arg(long, value_name = "PATH", value_parser = in_cluster())]
     pub accept: Vec<PathBuf>,
 }
@@ -429,13 +429,13 @@ pub struct Quarantine {
 
 #[derive(Debug, Subcommand)]
 pub enum QuarantineDo {
-    /// Show what was set aside, since when and why; after a day it is removed
+    /// List quarantined objects, since when and why; they are removed after a day
     List(Target),
-    /// Make objects again of what was set aside; nobody sets them aside again
+    /// Put quarantined objects back; they are not quarantined again
     Restore(Objects),
-    /// Remove for good what was set aside, or put back
+    /// Remove quarantined or restored objects for good
     Purge(Objects),
-    /// Take objects of files that the manager's store cannot know for leftovers: no newer copy of it will come back
+    /// Quarantine also objects of files that this manager's store cannot know: no newer copy of it will come back
     Resume(Target),
 }
 

@@ -56,7 +56,7 @@ pub struct Cp {
     /// Copy directories with all that is in them
     #[arg(long, short)]
     pub recursive: bool,
-    /// What to copy, then where to: local paths as they are, the cluster's as :/path, - is standard input or output
+    /// Sources, then the target: local paths, :/path in the cluster, - for standard input or output
     #[arg(required = true, num_args = 2.., value_name = "PATH")]
     pub paths: Vec<OsString>,
 }
@@ -89,7 +89,7 @@ pub struct Mkdir {
 pub struct Mv {
     #[command(flatten)]
     pub target: Target,
-    /// What to move, then where to: a new name, or a directory; all in the cluster
+    /// Sources, then the target, a new name or a directory; all in the cluster
     #[arg(required = true, num_args = 2.., value_name = "PATH", value_parser = in_cluster())]
     pub paths: Vec<PathBuf>,
 }

@@ -11,7 +11,7 @@ use clap::Args;
 pub struct Forget {
     #[command(flatten)]
     pub target: Target,
-    /// The machine that is gone for good, as `trapeze status` names it
+    /// The lost machine, as `trapeze status` names it
     pub name: String,
     /// Only this disk of it, by its number from 0
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(0..=31))]

@@ -17,10 +17,10 @@ pub const DEFAULT_TENANT: &str = "default";
     after_help = "Without --memcached and --resp both listen at their usual ports of 127.0.0.1.\n\nTwo tenants with key spaces of their own:\n  trapeze memory --memory 1G --memcached 127.0.0.1:11211/web --resp 127.0.0.1:6379/jobs \\\n    --tenant web:min=256M --tenant jobs:max=512M\n\nThere is no encryption, and without --resp-password no password: listen where only friends can reach."
 )]
 pub struct Memory {
-    /// Where clients of memcached connect, and whose items are there; may be repeated
+    /// Address for clients of memcached, and the tenant they use; may be repeated
     #[arg(long, value_name = "HOST:PORT[/TENANT]")]
     pub memcached: Vec<Listen>,
-    /// Where clients of Redis connect, and whose items are there; may be repeated
+    /// Address for clients of Redis, and the tenant they use; may be repeated
     #[arg(long, value_name = "HOST:PORT[/TENANT]")]
     pub resp: Vec<Listen>,
     /// File with the password that clients of Redis have to give first (AUTH), in its first line. memcached's protocol

@@ -10,7 +10,7 @@ pub struct RunProgram {
     /// How much of the program's large memory may be in memory at a time
     #[arg(long, value_name = "SIZE")]
     pub memory: Size,
-    /// How much it may ask for in all; default 16 times --memory, with --cluster at most what that has room for
+    /// Most memory it may allocate; default 16 times --memory, with --cluster at most the cluster's room
     #[arg(long, value_name = "SIZE")]
     pub room: Option<Size>,
     /// Directory of the file that has the rest; the file has no name and goes with the program
@@ -32,7 +32,7 @@ pub struct RunProgram {
     /// Say at the end which pages came and left
     #[arg(long)]
     pub report: bool,
-    /// Do not print what a program cannot do here
+    /// Do not print the limits for programs here
     #[arg(long, short)]
     pub quiet: bool,
     /// The program

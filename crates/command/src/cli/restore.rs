@@ -22,7 +22,7 @@ pub struct Backup {
     after_help = "For a manager that is stopped; the I/O servers may run. Contents are then what the disks have now: files go on from what was\nwritten last, also after the backup; columns that moved are found by their headers; files removed since are back without\nbytes, so that opening them is an error; files made since have no names, and what the disks have of them is kept until\n`trapeze quarantine resume`.\n\n  trapeze restore names.backup --dir DIR             into a manager's directory without names\n  trapeze restore names.backup --dir DIR --replace   in place of those that are there, which are kept beside it\n  trapeze restore --accept --dir DIR                 no backup: go on with an older copy that is there"
 )]
 pub struct Restore {
-    /// What `trapeze backup` wrote; - is standard input
+    /// A file that `trapeze backup` wrote; - is standard input
     #[arg(value_name = "FILE|-", required_unless_present = "accept")]
     pub file: Option<PathBuf>,
     /// The directory of `up` or `init` that has the manager's configuration
