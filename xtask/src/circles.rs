@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 /// Crates that still have a circle. Parents and children inside one module count as one.
-const KNOWN: &[&str] = &["capi", "files", "members", "names", "trapeze"];
+const KNOWN: &[&str] = &["capi", "files", "members", "trapeze"];
 
 /// Which modules of a crate each of them imports.
 type Imports = BTreeMap<String, BTreeSet<String>>;
@@ -110,7 +110,7 @@ mod tests {
     fn a_circle_is_a_problem_but_where_one_is_known() {
         let circle = || Some(vec!["a", "b", "a"]);
         assert!(problem("wire", circle()).unwrap().contains("a imports b imports a"));
-        assert_eq!((problem("wire", None), problem("names", circle())), (None, None));
-        assert!(problem("names", None).unwrap().contains("names: it has no circle"));
+        assert_eq!((problem("wire", None), problem("capi", circle())), (None, None));
+        assert!(problem("capi", None).unwrap().contains("capi: it has no circle"));
     }
 }

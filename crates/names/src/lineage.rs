@@ -13,7 +13,8 @@ use crate::limits::{
     LINEAGE_SHIFT, LINEAGES_MAX, LIVES_MAX, SERIALS_BY_CLOCK, SERIALS_EPOCH, SERIALS_LEAP,
     SERIALS_PER_SECOND,
 };
-use crate::manager::{Manager, OpenError, VolumeSettings, damaged};
+use crate::manager::{Manager, VolumeSettings};
+use crate::open_error::{OpenError, damaged};
 use crate::record::{Content, Directory, Inode, Life, Site, Volume};
 use node::Bug;
 use store::{Append, Batch};

@@ -4,56 +4,25 @@
 //! which must be appended before anybody is told. What is in memory beside the store (opens, clients, truncations
 //! under way) can be made again from it, but for locks and for opens for reading: their clients say them again.
 
-use crate::describe::Changed;
+use crate::changed::Changed;
 use crate::keys::{self, Table};
 use crate::locks::Locks;
+use crate::open_error::{OpenError, damaged};
 use crate::opens::{Holder, Opens};
 use crate::protocol::Point;
 use crate::record::{Answered, FORMAT, Inode, Life, Policy, Reader, Session, Volume};
-use crate::restored::Restoration;
-use crate::stores::IoServer;
+use crate::restoration::Restoration;
+use crate::servers::IoServer;
 use crate::transaction::{CallName, Changes, Effect, Records, Transaction};
 use node::{Bug, Bugs};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, ControlFlow};
-use store::{Append, Store, StoreError};
+use store::{Append, Store};
 use wire::field::{Field, encoded};
 use wire::{BlockMap, Decoder, Errno, FileId, Home, NodeId, Placement, Time, VolumeId, Wall};
 
 /// What a store of names is, for [`store::Config`].
 pub const STORE: store::Format = store::Format { kind: "names", version: FORMAT };
-
-/// Why the name space in a store cannot be served.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// The store failed.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// It is another volume's.
-    #[error("the store holds volume {found}, not {wanted}: give the directory of the right volume")]
-    Volume {
-        /// What the store says.
-        found: u32,
-        /// What was asked for.
-        wanted: u32,
-    },
-    /// It was written by another release.
-    #[error(
-        "the store's name space has format {found}, this program knows {FORMAT}: use the release that wrote it"
-    )]
-    Format {
-        /// What the store says.
-        found: u32,
-    },
-    /// A record cannot be read.
-    #[error(
-        "the store's record {key:02x?} is damaged: bring the names back from a backup with `trapeze restore`"
-    )]
-    Damaged {
-        /// Its key.
-        key: Vec<u8>,
-    },
-}
 
 /// What a new volume is made with.
 #[derive(Clone, Debug)]
@@ -503,11 +472,6 @@ impl Manager {
     pub fn restoration(&self) -> Restoration {
         self.restoration
     }
-}
-
-pub(crate) fn damaged<'a, T: Field<'a>>(key: &[u8], value: &'a [u8]) -> Result<T, OpenError> {
-    let record = T::take(&mut Decoder::new(value));
-    record.map_err(|_| OpenError::Damaged { key: key.to_vec() })
 }
 
 fn key_file(key: &[u8]) -> Result<FileId, OpenError> {

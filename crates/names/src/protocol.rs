@@ -8,9 +8,9 @@ use crate::directory::{Listing, ListingEntry, Span};
 use crate::lookup::Entry;
 use crate::permissions::{Basis, Who};
 use crate::record::Policy;
-use crate::remove::Unnamed;
 use crate::salvage::Salvaged;
 use crate::sessions::{Claim, Final};
+use crate::unnamed::Unnamed;
 use endpoint::FrameMut;
 use node::rings::{Lock, VolumeSpace};
 use wire::field::{Field, Output, fields};
@@ -66,7 +66,6 @@ impl<'a> Field<'a> for How {
 fields!(Entry { attr, layout, truncations, writers, unsure });
 fields!(Listing { entries, end, until });
 fields!(Span { cookie, until });
-fields!(Unnamed { attr, target });
 fields!(ListingEntry { file, kind, cookie, name, entry });
 
 /// What a client is told about itself.

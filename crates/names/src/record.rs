@@ -5,7 +5,7 @@
 //!
 //! The placement of a new file's columns is [`Policy::layout`].
 
-use crate::stores::{IoServer, homes_of};
+use crate::servers::{IoServer, homes_of};
 use wire::field::{Field, Output, fields};
 use wire::layout::{UNIT_BYTES_DEFAULT, WIDTH_MAX};
 use wire::{Attr, Decoder, FileId, FileKind, Home, Layout, NodeId, Short, VolumeId, Wall};

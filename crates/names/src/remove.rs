@@ -7,19 +7,10 @@ use crate::lookup::check_name;
 use crate::permissions::{EXECUTE, WRITE, Who};
 use crate::record::{Content, Inode, Named, Removed};
 use crate::transaction::{Effect, Transaction};
+use crate::unnamed::Unnamed;
 use node::Bug;
 use wire::field::encoded;
-use wire::{Attr, Errno, FileId, FileKind, SetAttr, Wall};
-
-/// What went with its last name and has no bytes elsewhere: a directory, a symbolic link, a FIFO, a device. Whoever has
-/// it open goes on with this.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unnamed {
-    /// Its attributes, with no links.
-    pub attr: Attr,
-    /// Of a symbolic link, where it leads.
-    pub target: Box<[u8]>,
-}
+use wire::{Errno, FileId, FileKind, SetAttr, Wall};
 
 impl Unnamed {
     fn of(inode: &Inode, now: Wall) -> Option<Unnamed> {

@@ -6,7 +6,7 @@
 use crate::keys;
 use crate::permissions::Who;
 use crate::record::{Content, Inode, Named, Regular, Site};
-use crate::restored::Restored;
+use crate::restoration::Restored;
 use crate::transaction::Transaction;
 use node::Bug;
 use wire::field::{encoded, fields};

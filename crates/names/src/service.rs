@@ -16,11 +16,12 @@ mod upkeep;
 
 use crate::limits::{HEAR_INTERVAL, SLOTS, TASKS};
 use crate::lineage::Older;
-use crate::manager::{Manager, OpenError, Origin, VolumeSettings};
+use crate::manager::{Manager, Origin, VolumeSettings};
 use crate::objects::Objects;
+use crate::open_error::OpenError;
 use crate::protocol::{CallNumber, Operation, cut, join};
-use crate::restored::Restoration;
-use crate::stores::IoServer;
+use crate::restoration::Restoration;
+use crate::servers::IoServer;
 use crate::transaction::Transaction;
 use backup::{Backup, Members};
 pub use begin::REFUSED;

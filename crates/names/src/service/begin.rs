@@ -9,8 +9,9 @@ use crate::limits::{
     WITNESS_PAUSE, WITNESS_SPAN,
 };
 use crate::lineage::{Judgement, Older};
-use crate::manager::{OpenError, VolumeSettings};
+use crate::manager::VolumeSettings;
 use crate::objects::Objects;
+use crate::open_error::OpenError;
 use node::Bug;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;

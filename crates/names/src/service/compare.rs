@@ -10,7 +10,8 @@ use crate::columns::{Column, Missing, Object, columns_of, is_undecided, latest_o
 use crate::limits::{BACKGROUND_BATCH, CHANGES_MAX, DEADLINE, RETRY_INTERVAL, SURVEY_COUNT};
 use crate::objects::{Objects, ObjectsOf};
 use crate::permissions::Who;
-use crate::restored::{Compared, Restored};
+use crate::restoration::Restored;
+use crate::restored::Compared;
 use crate::sessions::Final;
 use node::{Bug, Either, race};
 use std::collections::{BTreeMap, BTreeSet};

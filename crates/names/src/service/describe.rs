@@ -4,7 +4,8 @@
 //! is remembered for longer than that, and told again when the server's verifier says that it started anew.
 
 use super::Service;
-use crate::describe::{Due, Known, Spot};
+use crate::changed::{Known, Spot};
+use crate::describe::Due;
 use crate::keys::{self, Table};
 use crate::limits::{
     DESCRIBE_DEADLINE, DESCRIBE_INTERVAL, DESCRIBE_LAST_DEADLINE, DESCRIBED_AT_ONCE,
