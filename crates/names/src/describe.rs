@@ -1,7 +1,7 @@
 //! The descriptions of files that their objects keep, so that names which are lost can be made again.
 //!
-//! The list of [changed files](Changed) is bounded and in memory only. Changes that it lost, when the manager died or when
-//! more changed at once than is kept, are found again by a walk over the names.
+//! The list of [changed files](Changed) is bounded and in memory only. Changes that it lost, when the manager died or
+//! when more changed at once than is kept, are found again by a walk over the names.
 
 use crate::changed::{Changed, Known, Spot, spot_of};
 use crate::keys::{self, Table};
