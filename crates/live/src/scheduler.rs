@@ -9,8 +9,11 @@ use wire::Time;
 const DELAY: Duration = Duration::from_micros(500);
 /// So many waits tell the average: one long wait among a few short ones is a moment's, a program's start or end.
 const WAITS_MIN: u64 = 32;
-/// For so long it is then not asked again.
-const SHORT_SPAN: Duration = Duration::from_secs(10);
+/// For so long it is not asked again after the first such answer, and twice as long after each in a row: most of the
+/// time beside a program that computes for minutes, and not much longer than one that has ended.
+const SHORT_SPAN_MIN: Duration = Duration::from_millis(250);
+/// And at most so long.
+const SHORT_SPAN_MAX: Duration = Duration::from_secs(16);
 /// The shortest slice that the kernel takes (`kernel/sched/syscalls.c`). A node runs for some us at a time.
 const SLICE_NS: u64 = 100_000;
 
@@ -35,13 +38,16 @@ pub(crate) struct Slices {
     schedstat: Option<File>,
     seen: (u64, u64),
     short_until: Option<Time>,
+    /// How long they are short at the next wait that is long.
+    span: Duration,
 }
 
 impl Slices {
     /// Of the thread that calls this.
     pub fn new() -> Slices {
         let schedstat = File::open("/proc/thread-self/schedstat").ok();
-        let mut slices = Slices { schedstat, seen: (0, 0), short_until: None };
+        let span = SHORT_SPAN_MIN;
+        let mut slices = Slices { schedstat, seen: (0, 0), short_until: None, span };
         slices.forget();
         slices
     }
@@ -54,8 +60,12 @@ impl Slices {
         if self.short_until.take().is_some() {
             set_slice(0);
             self.forget();
-        } else if self.mean_delay().is_some_and(|delay| delay > DELAY) {
-            self.shorten(now);
+            return;
+        }
+        match self.mean_delay() {
+            Some(delay) if delay > DELAY => self.shorten(now),
+            Some(_) => self.span = SHORT_SPAN_MIN,
+            None => {}
         }
     }
 
@@ -65,7 +75,8 @@ impl Slices {
     }
 
     fn shorten(&mut self, now: Time) {
-        self.short_until = Some(now + SHORT_SPAN);
+        self.short_until = Some(now + self.span);
+        self.span = (2 * self.span).min(SHORT_SPAN_MAX);
         set_slice(SLICE_NS);
     }
 
@@ -113,6 +124,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn each_long_wait_in_a_row_makes_slices_short_for_twice_as_long() {
+        let in_node = || {
+            let mut slices = Slices::new();
+            let mut spans = Vec::new();
+            for at in 0..10 {
+                slices.shorten(Time(at));
+                spans.push(slices.short_until.unwrap().since(Time(at)));
+            }
+            assert_eq!(spans[..3], [1, 2, 4].map(|times| times * SHORT_SPAN_MIN));
+            assert_eq!(spans[9], SHORT_SPAN_MAX);
+        };
+        std::thread::spawn(in_node).join().unwrap();
+    }
+
+    #[test]
     fn slices_are_short_for_a_while_after_the_thread_waited_long_for_the_processor() {
         let runtime = || attributes().unwrap().sched_runtime;
         let in_node = move || {
@@ -124,7 +150,7 @@ mod tests {
             assert_eq!(runtime(), if own == 0 { 0 } else { SLICE_NS });
             let started = std::thread::spawn(move || attributes().unwrap().sched_runtime);
             assert_eq!(started.join().unwrap(), own, "threads that it starts are not concerned");
-            slices.look(Time(2) + SHORT_SPAN);
+            slices.look(Time(2) + SHORT_SPAN_MIN);
             assert_eq!(runtime(), own);
         };
         let own = runtime();
