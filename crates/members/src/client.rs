@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 use wire::codec::{Encoder, Short};
+use wire::field::Message;
 use wire::{Channel, Errno, NodeId, Time};
 
 /// The members as one view shows them.

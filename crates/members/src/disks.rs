@@ -8,8 +8,13 @@ use crate::limits::DISKS_MAX;
 use std::collections::BTreeMap;
 use store::{Batch, Store, StoreError};
 use wire::NodeId;
-use wire::codec::{Decoder, Encoder, Short};
-use wire::limits::BODY_BYTES;
+use wire::codec::Short;
+use wire::field::{Field, Message, encoded, fields};
+
+/// The error of a store whose records are of no member and no disk.
+pub(crate) fn malformed() -> StoreError {
+    StoreError::Storage { action: "read", reason: "it holds a member that is malformed".into() }
+}
 
 /// Then the server and the disk, highest bytes first.
 const DISK_KEY: u8 = b'd';
@@ -35,12 +40,8 @@ impl ToldDisk {
 
     /// Several as the data of a message.
     pub fn encode_all(disks: &[ToldDisk]) -> Vec<u8> {
-        let mut bytes = vec![0; disks.len() * ToldDisk::BYTES];
-        let mut out = Encoder::new(&mut bytes);
-        for told in disks {
-            out.u16(told.disk).u64(told.id as u64).u64((told.id >> 64) as u64);
-            out.u64(told.found[0]).u64(told.found[1]).u64(told.now[0]).u64(told.now[1]);
-        }
+        let mut bytes = Vec::with_capacity(disks.len() * ToldDisk::BYTES);
+        disks.iter().for_each(|told| told.put(&mut bytes));
         bytes
     }
 
@@ -51,15 +52,9 @@ impl ToldDisk {
         }
         data.chunks_exact(ToldDisk::BYTES).map(ToldDisk::decode).collect()
     }
-
-    fn decode(bytes: &[u8]) -> Result<ToldDisk, Short> {
-        let mut input = Decoder::new(bytes);
-        let disk = input.u16()?;
-        let id = u128::from(input.u64()?) | u128::from(input.u64()?) << 64;
-        let (found, now) = ([input.u64()?, input.u64()?], [input.u64()?, input.u64()?]);
-        Ok(ToldDisk { disk, id, found, now })
-    }
 }
+
+fields!(ToldDisk { disk, id, found, now });
 
 /// Which of the disks that were told are not to be served, one bit each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,20 +71,9 @@ impl Verdict {
         let told = disks.iter().filter_map(|told| 1u32.checked_shl(told.disk.into()));
         told.fold(0, |all, bit| all | bit) & !(self.foreign | self.older)
     }
-
-    /// The body.
-    pub fn encode(&self) -> [u8; BODY_BYTES] {
-        let mut body = [0; BODY_BYTES];
-        Encoder::new(&mut body).u32(self.foreign).u32(self.older);
-        body
-    }
-
-    /// Reads what [`encode`](Verdict::encode) wrote.
-    pub fn decode(body: &[u8]) -> Result<Verdict, Short> {
-        let mut input = Decoder::new(body);
-        Ok(Verdict { foreign: input.u32()?, older: input.u32()? })
-    }
 }
+
+fields!(Verdict { foreign, older });
 
 /// What is known of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,24 +84,7 @@ struct Known {
     incarnation: u64,
 }
 
-impl Known {
-    const BYTES: usize = 16 + 16 + 8;
-
-    fn to_bytes(self) -> [u8; Known::BYTES] {
-        let mut bytes = [0; Known::BYTES];
-        let mut out = Encoder::new(&mut bytes);
-        out.u64(self.id as u64).u64((self.id >> 64) as u64);
-        out.u64(self.age[0]).u64(self.age[1]).u64(self.incarnation);
-        bytes
-    }
-
-    fn decode(value: &[u8]) -> Option<Known> {
-        let mut input = Decoder::new(value);
-        let mut number = || input.u64().ok();
-        let id = u128::from(number()?) | u128::from(number()?) << 64;
-        Some(Known { id, age: [number()?, number()?], incarnation: number()? })
-    }
-}
+fields!(Known { id, age, incarnation });
 
 /// All disks.
 #[derive(Debug, Default)]
@@ -128,8 +95,8 @@ impl DiskTable {
         let mut table = DiskTable::default();
         for (key, value) in store.range(&[DISK_KEY][..]..&[DISK_KEY + 1][..], usize::MAX)? {
             let number = |at: usize| Some(u16::from_be_bytes([*key.get(at)?, *key.get(at + 1)?]));
-            let entry = number(1).zip(number(3)).zip(Known::decode(&value));
-            let ((server, disk), known) = entry.ok_or_else(crate::registry::malformed)?;
+            let entry = number(1).zip(number(3)).zip(Known::decode(&value).ok());
+            let ((server, disk), known) = entry.ok_or_else(malformed)?;
             table.0.insert((NodeId(server), disk), known);
         }
         Ok(table)
@@ -163,7 +130,7 @@ impl DiskTable {
             };
             let next = Known { id: told.id, age, incarnation };
             if known != Some(next) {
-                batch.put(&key(server, told.disk), &next.to_bytes());
+                batch.put(&key(server, told.disk), &encoded(&next));
                 self.0.insert((server, told.disk), next);
                 is_new = true;
             }

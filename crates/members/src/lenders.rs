@@ -5,41 +5,16 @@
 //! what is shown to others is on stable storage, so that after a power cut no number is given to another view.
 
 use crate::membership::{Up, View};
-use crate::protocol::{Member, Roles};
+use crate::protocol::{Lends, Member, Roles};
 use std::collections::BTreeMap;
 use store::{Batch, Store, StoreError};
 use wire::NodeId;
-use wire::codec::{Decoder, Encoder, Short};
+use wire::codec::Decoder;
+use wire::field::{Message, encoded};
 
 const NUMBER_KEY: &[u8] = b"lenders";
 /// Then the id, highest byte first.
 const LENDER_KEY: u8 = b'n';
-
-/// What a member says of the memory that it lends.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lends {
-    /// How much, in MiB.
-    pub mib: u32,
-    /// A number of the machine that it runs on, the same for all members there and for no others; 0 when it is not
-    /// known. What is to outlive a machine is not kept by two members of one.
-    pub machine: u64,
-}
-
-impl Up {
-    /// Bytes on the wire.
-    pub const BYTES: usize = 22;
-
-    /// Appends it.
-    pub fn encode(&self, out: &mut Encoder<'_>) {
-        out.u16(self.node.0).u64(self.incarnation).u32(self.weight).u64(self.machine);
-    }
-
-    /// Reads what [`encode`](Up::encode) wrote.
-    pub fn decode(input: &mut Decoder<'_>) -> Result<Up, Short> {
-        let (node, incarnation) = (NodeId(input.u16()?), input.u64()?);
-        Ok(Up { node, incarnation, weight: input.u32()?, machine: input.u64()? })
-    }
-}
 
 /// What the registry knows of them.
 #[derive(Debug, Default)]
@@ -61,7 +36,7 @@ impl LenderTable {
         table.number = Decoder::new(&number).u64().unwrap_or(0);
         for (_, value) in store.range(&[LENDER_KEY][..]..&[LENDER_KEY + 1][..], usize::MAX)? {
             // A record that cannot be read is of no incarnation that any node is in.
-            if let Ok(lender) = Up::decode(&mut Decoder::new(&value)) {
+            if let Ok(lender) = Up::decode(&value) {
                 table.known.insert(lender.node, lender);
             }
         }
@@ -123,11 +98,9 @@ impl LenderTable {
     fn write(&mut self, batch: &mut Batch, id: NodeId, lender: Option<Up>) {
         let [high, low] = id.0.to_be_bytes();
         let key = [LENDER_KEY, high, low];
-        let mut bytes = [0; Up::BYTES];
         match lender {
             Some(lender) => {
-                lender.encode(&mut Encoder::new(&mut bytes));
-                batch.put(&key, &bytes);
+                batch.put(&key, &encoded(&lender));
                 self.known.insert(id, lender);
             }
             None => {
@@ -136,9 +109,7 @@ impl LenderTable {
             }
         }
         self.number += 1;
-        let mut bytes = [0; 8];
-        Encoder::new(&mut bytes).u64(self.number);
-        batch.put(NUMBER_KEY, &bytes);
+        batch.put(NUMBER_KEY, &encoded(&self.number));
     }
 
     /// The change of the store with which the view became another.

@@ -25,8 +25,7 @@ mod service;
 
 pub use client::{Client, Directory, Standing, forget, is_silence, join, view};
 pub use disks::{Age, ToldDisk, Verdict};
-pub use lenders::Lends;
 pub use membership::{Change, Membership, Up, View};
-pub use protocol::{DECLARED_GONE, Forget, Identity, Lease, Life, Member, Roles};
+pub use protocol::{DECLARED_GONE, Forget, Identity, Lease, Lends, Life, Member, Roles};
 pub use registry::{Registry, STORE_KIND, STORE_VERSION};
 pub use service::{Config, Service, Subscription, serve};

@@ -15,12 +15,12 @@
 //! asked for in steps, each after the last id of the one before; when its number changes in between, the asker starts
 //! again.
 
-use crate::lenders::Lends;
-use crate::limits::{ADDRESS_BYTES_MAX, ADDRESSES_MAX, MEMBER_BYTES_MAX, NAME_BYTES_MAX};
+use crate::limits::{ADDRESS_BYTES_MAX, ADDRESSES_MAX, NAME_BYTES_MAX};
 use crate::membership::Up;
 use std::ops::BitOr;
 use std::time::Duration;
 use wire::codec::{Decoder, Encoder, Short};
+use wire::field::{Field, Output, encoded, fields};
 use wire::limits::BODY_BYTES;
 use wire::{Errno, NodeId};
 
@@ -95,6 +95,16 @@ impl BitOr for Roles {
     }
 }
 
+impl<'a> Field<'a> for Roles {
+    fn put(&self, out: &mut impl Output) {
+        self.0.put(out);
+    }
+
+    fn take(input: &mut Decoder<'a>) -> Result<Roles, Short> {
+        Roles::parse(input.u8()?).ok_or(Short)
+    }
+}
+
 /// The state of a member that was declared gone, beside 0 and 1, which are down and alive.
 const GONE: u8 = 2;
 
@@ -122,25 +132,6 @@ pub struct Member {
 }
 
 impl Member {
-    /// Appends the member.
-    pub fn encode(&self, out: &mut Encoder<'_>) {
-        let state = if self.gone { GONE } else { self.alive.into() };
-        out.u16(self.id.0).u8(self.roles.0).u8(state).u64(self.incarnation);
-        out.u32(self.disks).u32(self.gone_disks);
-        encode_names(out, &self.name, &self.addresses);
-    }
-
-    /// Reads what [`encode`](Member::encode) wrote.
-    pub fn decode(input: &mut Decoder<'_>) -> Result<Member, Short> {
-        let id = NodeId(input.u16()?);
-        let roles = Roles::parse(input.u8()?).ok_or(Short)?;
-        let state = input.u8()?;
-        let (alive, gone) = (state == 1, state == GONE);
-        let (incarnation, disks, gone_disks) = (input.u64()?, input.u32()?, input.u32()?);
-        let (name, addresses) = decode_names(input)?;
-        Ok(Member { id, roles, alive, gone, incarnation, disks, gone_disks, name, addresses })
-    }
-
     /// The disks whose columns are lost for good, one bit each: all of them when the server is gone.
     pub fn lost_disks(&self) -> u32 {
         if self.gone { u32::MAX } else { self.gone_disks }
@@ -148,9 +139,38 @@ impl Member {
 
     /// The member as bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
-        encoded(MEMBER_BYTES_MAX, |out| self.encode(out))
+        encoded(self)
     }
 }
+
+impl<'a> Field<'a> for Member {
+    fn put(&self, out: &mut impl Output) {
+        let state = if self.gone { GONE } else { self.alive.into() };
+        (self.id, self.roles, state).put(out);
+        (self.incarnation, self.disks, self.gone_disks).put(out);
+        put_names(out, &self.name, &self.addresses);
+    }
+
+    fn take(input: &mut Decoder<'a>) -> Result<Member, Short> {
+        let (id, roles, state) = <(NodeId, Roles, u8)>::take(input)?;
+        let (alive, gone) = (state == 1, state == GONE);
+        let (incarnation, disks, gone_disks) = Field::take(input)?;
+        let (name, addresses) = take_names(input)?;
+        Ok(Member { id, roles, alive, gone, incarnation, disks, gone_disks, name, addresses })
+    }
+}
+
+/// What a member says of the memory that it lends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lends {
+    /// How much, in MiB.
+    pub mib: u32,
+    /// A number of the machine that it runs on, the same for all members there and for no others; 0 when it is not
+    /// known. What is to outlive a machine is not kept by two members of one.
+    pub machine: u64,
+}
+
+fields!(Lends { mib, machine });
 
 /// Who wants to be a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -195,22 +215,21 @@ impl Join {
     /// The body and the data. The identity must keep the limits.
     pub fn encode(&self) -> ([u8; BODY_BYTES], Vec<u8>) {
         let Identity { name, roles, disks, addresses, wish, lends } = &self.identity;
-        let mut body = [0; BODY_BYTES];
-        let mut out = Encoder::new(&mut body);
-        out.u64(self.incarnation).u16(wish.map_or(0, |id| id.0)).u8(roles.0).u32(*disks);
-        out.u32(lends.mib).u64(lends.machine);
-        (body, encoded(MEMBER_BYTES_MAX, |out| encode_names(out, name, addresses)))
+        let (mut body, mut data) = ([0; BODY_BYTES], Vec::new());
+        let out = &mut Encoder::new(&mut body);
+        (self.incarnation, wish.unwrap_or(NodeId(0))).put(out);
+        (*roles, *disks, *lends).put(out);
+        put_names(&mut data, name, addresses);
+        (body, data)
     }
 
     /// Reads what [`encode`](Join::encode) wrote.
     pub fn decode(body: &[u8], data: &[u8]) -> Result<Join, Short> {
         let mut input = Decoder::new(body);
-        let incarnation = input.u64()?;
-        let wish = Some(NodeId(input.u16()?)).filter(|id| id.0 != 0);
-        let roles = Roles::parse(input.u8()?).ok_or(Short)?;
-        let disks = input.u32()?;
-        let lends = Lends { mib: input.u32()?, machine: input.u64()? };
-        let (name, addresses) = decode_names(&mut Decoder::new(data))?;
+        let (incarnation, wish) = Field::take(&mut input)?;
+        let wish = Some(wish).filter(|id: &NodeId| id.0 != 0);
+        let (roles, disks, lends) = Field::take(&mut input)?;
+        let (name, addresses) = take_names(&mut Decoder::new(data))?;
         let identity = Identity { name, roles, disks, addresses, wish, lends };
         Ok(Join { identity, incarnation })
     }
@@ -225,20 +244,7 @@ pub struct Life {
     pub incarnation: u64,
 }
 
-impl Life {
-    /// The body.
-    pub fn encode(&self) -> [u8; BODY_BYTES] {
-        let mut body = [0; BODY_BYTES];
-        Encoder::new(&mut body).u16(self.id.0).u64(self.incarnation);
-        body
-    }
-
-    /// Reads what [`encode`](Life::encode) wrote.
-    pub fn decode(body: &[u8]) -> Result<Life, Short> {
-        let mut input = Decoder::new(body);
-        Ok(Life { id: NodeId(input.u16()?), incarnation: input.u64()? })
-    }
-}
+fields!(Life { id, incarnation });
 
 /// Names what is gone for good: arguments of FORGET.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -251,19 +257,16 @@ pub struct Forget {
 
 impl Forget {
     const ALL: u8 = u8::MAX;
+}
 
-    /// The body.
-    pub fn encode(&self) -> [u8; BODY_BYTES] {
-        let mut body = [0; BODY_BYTES];
-        Encoder::new(&mut body).u16(self.id.0).u8(self.disk.unwrap_or(Forget::ALL));
-        body
+impl<'a> Field<'a> for Forget {
+    fn put(&self, out: &mut impl Output) {
+        (self.id, self.disk.unwrap_or(Forget::ALL)).put(out);
     }
 
-    /// Reads what [`encode`](Forget::encode) wrote.
-    pub fn decode(body: &[u8]) -> Result<Forget, Short> {
-        let mut input = Decoder::new(body);
-        let id = NodeId(input.u16()?);
-        Ok(Forget { id, disk: Some(input.u8()?).filter(|disk| *disk != Forget::ALL) })
+    fn take(input: &mut Decoder<'a>) -> Result<Forget, Short> {
+        let (id, disk) = Field::take(input)?;
+        Ok(Forget { id, disk: Some(disk).filter(|disk| *disk != Forget::ALL) })
     }
 }
 
@@ -282,26 +285,17 @@ pub struct Lease {
     pub life: u64,
 }
 
-impl Lease {
-    /// The body.
-    pub fn encode(&self) -> [u8; BODY_BYTES] {
-        let mut body = [0; BODY_BYTES];
+impl<'a> Field<'a> for Lease {
+    fn put(&self, out: &mut impl Output) {
         let millis = u32::try_from(self.span.as_millis()).unwrap_or(u32::MAX);
-        Encoder::new(&mut body)
-            .u16(self.id.0)
-            .u32(millis)
-            .u64(self.view)
-            .u64(self.lenders)
-            .u64(self.life);
-        body
+        (self.id, millis).put(out);
+        (self.view, self.lenders, self.life).put(out);
     }
 
-    /// Reads what [`encode`](Lease::encode) wrote.
-    pub fn decode(body: &[u8]) -> Result<Lease, Short> {
-        let mut input = Decoder::new(body);
-        let id = NodeId(input.u16()?);
-        let span = Duration::from_millis(input.u32()?.into());
-        let (view, lenders, life) = (input.u64()?, input.u64()?, input.u64()?);
+    fn take(input: &mut Decoder<'a>) -> Result<Lease, Short> {
+        let (id, millis) = <(NodeId, u32)>::take(input)?;
+        let span = Duration::from_millis(millis.into());
+        let (view, lenders, life) = Field::take(input)?;
         Ok(Lease { id, span, view, lenders, life })
     }
 }
@@ -320,17 +314,12 @@ pub struct Page {
 impl Page {
     /// The body and the data.
     pub fn encode(&self) -> ([u8; BODY_BYTES], Vec<u8>) {
-        let mut body = [0; BODY_BYTES];
-        let mut out = Encoder::new(&mut body);
-        out.u64(self.view).u16(self.members.len() as u16).u8(self.last.into());
-        (body, self.members.iter().flat_map(Member::to_bytes).collect())
+        encode_page(self.view, &self.members, self.last)
     }
 
     /// Reads what [`encode`](Page::encode) wrote.
     pub fn decode(body: &[u8], data: &[u8]) -> Result<Page, Short> {
-        let (mut input, mut members) = (Decoder::new(body), Decoder::new(data));
-        let (view, count, last) = (input.u64()?, input.u16()?, input.u8()? == 1);
-        let members = (0..count).map(|_| Member::decode(&mut members)).collect::<Result<_, _>>()?;
+        let (view, members, last) = decode_page(body, data)?;
         Ok(Page { view, members, last })
     }
 }
@@ -349,52 +338,67 @@ pub struct LendersPage {
 impl LendersPage {
     /// The body and the data.
     pub fn encode(&self) -> ([u8; BODY_BYTES], Vec<u8>) {
-        let mut body = [0; BODY_BYTES];
-        let mut out = Encoder::new(&mut body);
-        out.u64(self.number).u16(self.lenders.len() as u16).u8(self.last.into());
-        let bytes = self.lenders.len() * Up::BYTES;
-        (body, encoded(bytes, |out| self.lenders.iter().for_each(|lender| lender.encode(out))))
+        encode_page(self.number, &self.lenders, self.last)
     }
 
     /// Reads what [`encode`](LendersPage::encode) wrote.
     pub fn decode(body: &[u8], data: &[u8]) -> Result<LendersPage, Short> {
-        let (mut input, mut lenders) = (Decoder::new(body), Decoder::new(data));
-        let (number, count, last) = (input.u64()?, input.u16()?, input.u8()? == 1);
-        let lenders = (0..count).map(|_| Up::decode(&mut lenders)).collect::<Result<_, _>>()?;
+        let (number, lenders, last) = decode_page(body, data)?;
         Ok(LendersPage { number, lenders, last })
     }
 }
 
-/// What `encode` writes, which is at most `bytes_max`.
-fn encoded(bytes_max: usize, encode: impl FnOnce(&mut Encoder<'_>)) -> Vec<u8> {
-    let mut bytes = vec![0; bytes_max];
-    let mut out = Encoder::new(&mut bytes);
-    encode(&mut out);
-    let len = out.len();
-    bytes.truncate(len);
-    bytes
+impl Up {
+    /// Bytes on the wire.
+    pub const BYTES: usize = 22;
 }
 
-fn encode_names(out: &mut Encoder<'_>, name: &str, addresses: &[String]) {
-    out.bytes(name.as_bytes()).u8(addresses.len() as u8);
-    for address in addresses {
-        out.bytes(address.as_bytes());
-    }
+fields!(Up { node, incarnation, weight, machine });
+
+fn encode_page<'a, T: Field<'a>>(view: u64, all: &[T], last: bool) -> ([u8; BODY_BYTES], Vec<u8>) {
+    let (mut body, mut data) = ([0; BODY_BYTES], Vec::new());
+    (view, all.len() as u16, last).put(&mut Encoder::new(&mut body));
+    all.iter().for_each(|each| each.put(&mut data));
+    (body, data)
 }
 
-fn decode_names(input: &mut Decoder<'_>) -> Result<(String, Vec<String>), Short> {
-    let name = decode_text(input)?;
-    let addresses = (0..input.u8()?).map(|_| decode_text(input)).collect::<Result<_, _>>()?;
+fn decode_page<'a, T: Field<'a>>(
+    body: &[u8],
+    data: &'a [u8],
+) -> Result<(u64, Vec<T>, bool), Short> {
+    let (view, count, last) = <(u64, u16, u8)>::take(&mut Decoder::new(body))?;
+    let mut data = Decoder::new(data);
+    let all = (0..count).map(|_| T::take(&mut data)).collect::<Result<_, _>>()?;
+    Ok((view, all, last == 1))
+}
+
+fn put_names(out: &mut impl Output, name: &str, addresses: &[String]) {
+    put_text(out, name);
+    (addresses.len() as u8).put(out);
+    addresses.iter().for_each(|address| put_text(out, address));
+}
+
+fn take_names(input: &mut Decoder<'_>) -> Result<(String, Vec<String>), Short> {
+    let name = take_text(input)?;
+    let addresses = (0..input.u8()?).map(|_| take_text(input)).collect::<Result<_, _>>()?;
     Ok((name, addresses))
 }
 
-fn decode_text(input: &mut Decoder<'_>) -> Result<String, Short> {
+fn put_text(out: &mut impl Output, text: &str) {
+    let len = u16::try_from(text.len()).expect("a name of at most 65,535 bytes");
+    len.put(out);
+    out.append(text.as_bytes());
+}
+
+fn take_text(input: &mut Decoder<'_>) -> Result<String, Short> {
     String::from_utf8(input.bytes()?.to_vec()).map_err(|_| Short)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::MEMBER_BYTES_MAX;
+    use wire::field::Message;
 
     fn member(id: u16) -> Member {
         Member {
@@ -414,10 +418,8 @@ mod tests {
     fn the_largest_member_has_the_size_that_the_limits_say() {
         let bytes = member(1).to_bytes();
         assert_eq!(bytes.len(), MEMBER_BYTES_MAX);
-        assert_eq!(Member::decode(&mut Decoder::new(&bytes)), Ok(member(1)));
-        assert!(
-            (0..bytes.len()).all(|cut| Member::decode(&mut Decoder::new(&bytes[..cut])).is_err())
-        );
+        assert_eq!(Member::decode(&bytes), Ok(member(1)));
+        assert!((0..bytes.len()).all(|cut| Member::decode(&bytes[..cut]).is_err()));
     }
 
     #[test]
@@ -445,7 +447,7 @@ mod tests {
         }
         let gone = Member { gone: true, alive: false, ..member(3) };
         let bytes = gone.to_bytes();
-        assert_eq!(Member::decode(&mut Decoder::new(&bytes)), Ok(gone));
+        assert_eq!(Member::decode(&bytes), Ok(gone));
         let page = Page { view: 4, members: vec![member(1), member(2)], last: true };
         let (body, data) = page.encode();
         assert_eq!(Page::decode(&body, &data), Ok(page));
@@ -461,6 +463,6 @@ mod tests {
     fn unknown_roles_and_text_that_is_none_are_refused() {
         assert_eq!(Roles::parse(0), None);
         assert_eq!(Roles::parse(16), None);
-        assert_eq!(decode_text(&mut Decoder::new(&[1, 0, 0xff])), Err(Short));
+        assert_eq!(take_text(&mut Decoder::new(&[1, 0, 0xff])), Err(Short));
     }
 }

@@ -8,21 +8,22 @@
 //! the view's number grows with every change that a view shows; what a lease's end sets off is told only after its
 //! record was appended.
 
-use crate::disks::{DiskTable, ToldDisk, Verdict};
-use crate::lenders::{LenderTable, Lends};
+use crate::disks::{DiskTable, ToldDisk, Verdict, malformed};
+use crate::lenders::LenderTable;
 use crate::limits::{
     AHEAD_OF_CLOCK_MAX, AHEAD_OF_LAST_MAX, CLIENT_IDS, ENDED_AT_ONCE, MEMBERS_MAX, PAGE_BYTES,
     SERVER_IDS,
 };
 use crate::membership::{Up, View};
 use crate::protocol::{
-    DECLARED_GONE, Forget, Identity, Join, Lease, LendersPage, Life, Member, Page, Roles,
+    DECLARED_GONE, Forget, Identity, Join, Lease, LendersPage, Lends, Life, Member, Page, Roles,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 use store::{Append, Batch, Store, StoreError};
 use wire::codec::{Decoder, Encoder};
+use wire::field::Message;
 use wire::{Errno, NodeId, Time};
 
 /// Kind of the store of members.
@@ -72,7 +73,7 @@ impl Registry {
     pub fn open(store: Store, span: Duration) -> Result<Registry, StoreError> {
         let mut members = BTreeMap::new();
         for (_, value) in store.range(&[MEMBER_KEY][..]..&[MEMBER_KEY + 1][..], usize::MAX)? {
-            let member = Member::decode(&mut Decoder::new(&value)).map_err(|_| malformed())?;
+            let member = Member::decode(&value).map_err(|_| malformed())?;
             members.insert(member.id, Entry { member, until: Time::NEVER });
         }
         let number = |key| store.get(key).map(|value| number_of(value.as_deref()));
@@ -494,9 +495,6 @@ fn number_of(value: Option<&[u8]>) -> u64 {
     value.and_then(|value| Decoder::new(value).u64().ok()).unwrap_or(0)
 }
 
-pub(crate) fn malformed() -> StoreError {
-    StoreError::Storage { action: "read", reason: "it holds a member that is malformed".into() }
-}
 /// The id to begin with after a client has taken one. They go round in a circle, which a client does not turn back that
 /// takes up the id it had before its lease ended: those behind it may be of clients that are paused.
 fn next_client(next: u16, taken: NodeId) -> u16 {

@@ -20,6 +20,7 @@ use std::rc::{Rc, Weak};
 use std::time::Duration;
 use store::{Append, Checkpoint, Health, Store, StoreError};
 use wire::codec::{Decoder, Short};
+use wire::field::Message;
 use wire::limits::BODY_BYTES;
 use wire::{Channel, Errno, NodeId, Wall};
 

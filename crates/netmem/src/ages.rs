@@ -2,11 +2,14 @@
 
 use crate::limits::{HOSTED_BOOST, ONCE_BOOST};
 use std::time::Duration;
-use wire::{Decoder, Encoder, Short, Time};
+use wire::Time;
+use wire::field::fields;
 
 /// Time since the last known use, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Age(pub u64);
+
+fields!(Age);
 
 impl Age {
     /// Just used.
@@ -77,6 +80,8 @@ const BUCKETS: usize = 32;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Histogram([u32; BUCKETS]);
 
+fields!(Histogram);
+
 /// Where the M-th oldest frame of a histogram is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Boundary {
@@ -89,24 +94,8 @@ pub(crate) struct Boundary {
 }
 
 impl Histogram {
-    /// Bytes that [`encode`](Histogram::encode) writes.
+    /// Bytes of one.
     pub const BYTES: usize = 4 * BUCKETS;
-
-    /// Appends the counts.
-    pub fn encode(&self, out: &mut Encoder<'_>) {
-        for count in self.0 {
-            out.u32(count);
-        }
-    }
-
-    /// Reads what [`encode`](Histogram::encode) wrote.
-    pub fn decode(input: &mut Decoder<'_>) -> Result<Histogram, Short> {
-        let mut histogram = Histogram::default();
-        for count in &mut histogram.0 {
-            *count = input.u32()?;
-        }
-        Ok(histogram)
-    }
 
     /// Counts `frames` of this age.
     pub fn add(&mut self, age: Age, frames: u32) {

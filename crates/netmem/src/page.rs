@@ -2,7 +2,8 @@
 
 use std::fmt;
 use wire::checksum::Digest;
-use wire::{Decoder, Encoder, NodeId, Short, mix};
+use wire::field::fields;
+use wire::{NodeId, mix};
 
 /// A space: pages that belong together, a file or a region. Its number says whether one node owns it alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -122,7 +123,7 @@ pub enum Mismatch {
 }
 
 impl PageStamp {
-    /// Bytes that [`encode`](PageStamp::encode) writes.
+    /// Bytes of one.
     pub const BYTES: usize = 32;
 
     /// The stamp of a page whose bytes are `pieces`, one after the other. Panics at 4 GiB.
@@ -158,20 +159,12 @@ impl PageStamp {
             _ => Ok(()),
         }
     }
-
-    /// Appends the stamp.
-    pub fn encode(&self, out: &mut Encoder<'_>) {
-        out.u64(self.id.space.0).u64(self.id.index).u64(self.version.0);
-        out.u32(self.bytes).u32(self.checksum);
-    }
-
-    /// Reads what [`encode`](PageStamp::encode) wrote.
-    pub fn decode(input: &mut Decoder<'_>) -> Result<PageStamp, Short> {
-        let id = PageId { space: SpaceId(input.u64()?), index: input.u64()? };
-        let version = Version(input.u64()?);
-        Ok(PageStamp { id, version, bytes: input.u32()?, checksum: input.u32()? })
-    }
 }
+
+fields!(SpaceId, Version);
+fields!(PageId { space, index });
+fields!(Wanted { id, at_least, bytes });
+fields!(PageStamp { id, version, bytes, checksum });
 
 fn sum<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (u64, u32) {
     let (mut digest, mut bytes) = (Digest::new(), 0);
@@ -226,6 +219,8 @@ impl Mismatches {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use wire::field::Field;
+    use wire::{Decoder, Encoder};
 
     fn page(space: u64, index: u64) -> PageId {
         PageId { space: SpaceId(space), index }
@@ -261,8 +256,8 @@ mod tests {
         fn stamps_survive_the_wire(space: u64, index: u64, version: u64, size: u32, checksum: u32) {
             let stamp = PageStamp { id: page(space, index), version: Version(version), bytes: size, checksum };
             let mut bytes = [0; PageStamp::BYTES];
-            stamp.encode(&mut Encoder::new(&mut bytes));
-            prop_assert_eq!(PageStamp::decode(&mut Decoder::new(&bytes)), Ok(stamp));
+            stamp.put(&mut Encoder::new(&mut bytes));
+            prop_assert_eq!(PageStamp::take(&mut Decoder::new(&bytes)), Ok(stamp));
         }
     }
 

@@ -41,9 +41,11 @@ pub use epochs::{DIGEST_BYTES, Tick, decode_digest, decode_epoch, encode_digest,
 pub use guests::Stayed;
 
 use crate::ages::Age;
-use crate::page::{PageId, PageStamp, SpaceId, Version};
+use crate::page::{PageId, PageStamp, Version};
+pub use wire::field::Message;
+use wire::field::{Field, Output, fields};
 use wire::limits::BODY_BYTES;
-use wire::{Decoder, Encoder, NodeId, Short};
+use wire::{Decoder, NodeId, Short};
 
 /// What a message asks for.
 pub mod op {
@@ -98,53 +100,13 @@ pub mod op {
 /// A body: 64 bytes of a message.
 pub type Body = [u8; BODY_BYTES];
 
-/// What a body holds.
-pub trait Message: Sized {
-    /// Appends it.
-    fn write(&self, out: &mut Encoder<'_>);
-    /// Reads what [`write`](Message::write) wrote.
-    fn read(input: &mut Decoder<'_>) -> Result<Self, Short>;
-
-    /// The body.
-    fn encode(&self) -> Body {
-        let mut body = [0; BODY_BYTES];
-        self.write(&mut Encoder::new(&mut body));
-        body
-    }
-
-    /// Reads a body. What is behind the message's last field is not looked at.
-    fn decode(body: &[u8]) -> Result<Self, Short> {
-        Self::read(&mut Decoder::new(body))
-    }
-}
-
-pub(crate) fn write_page(out: &mut Encoder<'_>, id: PageId) {
-    out.u64(id.space.0).u64(id.index);
-}
-
-pub(crate) fn read_page(input: &mut Decoder<'_>) -> Result<PageId, Short> {
-    Ok(PageId { space: SpaceId(input.u64()?), index: input.u64()? })
-}
-
-fn read_node(input: &mut Decoder<'_>) -> Result<NodeId, Short> {
-    input.u16().map(NodeId)
-}
-
 /// Node 0 is nobody.
-fn write_some_node(out: &mut Encoder<'_>, node: Option<NodeId>) {
-    out.u16(node.map_or(0, |node| node.0));
+fn put_some_node(node: Option<NodeId>, out: &mut impl Output) {
+    node.unwrap_or(NodeId(0)).put(out);
 }
 
-fn read_some_node(input: &mut Decoder<'_>) -> Result<Option<NodeId>, Short> {
-    Ok(Some(read_node(input)?).filter(|node| node.0 != 0))
-}
-
-fn read_flag(input: &mut Decoder<'_>) -> Result<bool, Short> {
-    match input.u8()? {
-        0 => Ok(false),
-        1 => Ok(true),
-        _ => Err(Short),
-    }
+fn take_some_node(input: &mut Decoder<'_>) -> Result<Option<NodeId>, Short> {
+    Ok(Some(NodeId::take(input)?).filter(|node| node.0 != 0))
 }
 
 /// Offers a page, whose bytes follow as data.
@@ -174,24 +136,7 @@ impl Put {
     }
 }
 
-impl Message for Put {
-    fn write(&self, out: &mut Encoder<'_>) {
-        self.stamp.encode(out);
-        out.u64(self.incarnation)
-            .u64(self.age.0)
-            .u8(self.chances)
-            .u8(self.copies)
-            .u8(self.reused.into());
-        out.u64(self.view);
-    }
-
-    fn read(input: &mut Decoder<'_>) -> Result<Put, Short> {
-        let stamp = PageStamp::decode(input)?;
-        let (incarnation, age) = (input.u64()?, Age(input.u64()?));
-        let (chances, copies, reused) = (input.u8()?, input.u8()?, read_flag(input)?);
-        Ok(Put { stamp, incarnation, age, chances, copies, reused, view: input.u64()? })
-    }
-}
+fields!(Put { stamp, incarnation, age, chances, copies, reused, view });
 
 /// Why a page was not taken in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -238,22 +183,19 @@ pub struct PutReply {
     pub oldest: Age,
 }
 
-impl Message for PutReply {
-    fn write(&self, out: &mut Encoder<'_>) {
-        match self.stored {
-            Ok(node) => out.u8(0).u16(node.0),
-            Err(no) => out.u8(no as u8).u16(0),
-        };
-        out.u64(self.oldest.0);
+impl<'a> Field<'a> for PutReply {
+    fn put(&self, out: &mut impl Output) {
+        let (reason, node) = self.stored.map_or_else(|no| (no as u8, NodeId(0)), |node| (0, node));
+        (reason, node, self.oldest).put(out);
     }
 
-    fn read(input: &mut Decoder<'_>) -> Result<PutReply, Short> {
-        let (reason, node) = (input.u8()?, read_node(input)?);
+    fn take(input: &mut Decoder<'a>) -> Result<PutReply, Short> {
+        let (reason, node, oldest) = Field::take(input)?;
         let stored = match reason {
-            0 => Ok(node),
+            0u8 => Ok(node),
             reason => Err(No::ALL.into_iter().find(|no| *no as u8 == reason).ok_or(Short)?),
         };
-        Ok(PutReply { stored, oldest: Age(input.u64()?) })
+        Ok(PutReply { stored, oldest })
     }
 }
 
@@ -273,24 +215,7 @@ pub struct MirrorAgain {
     pub avoid: [NodeId; AVOID_MAX],
 }
 
-impl Message for MirrorAgain {
-    fn write(&self, out: &mut Encoder<'_>) {
-        write_page(out, self.id);
-        out.u64(self.version.0).u8(self.copies);
-        for node in self.avoid {
-            out.u16(node.0);
-        }
-    }
-
-    fn read(input: &mut Decoder<'_>) -> Result<MirrorAgain, Short> {
-        let (id, version) = (read_page(input)?, Version(input.u64()?));
-        let (copies, mut avoid) = (input.u8()?, [NodeId::default(); AVOID_MAX]);
-        for node in &mut avoid {
-            *node = read_node(input)?;
-        }
-        Ok(MirrorAgain { id, version, copies, avoid })
-    }
-}
+fields!(MirrorAgain { id, version, copies, avoid });
 
 /// Asks the directory for the right to write to a page, or its holder to give it back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -303,17 +228,7 @@ pub struct Lease {
     pub incarnation: u64,
 }
 
-impl Message for Lease {
-    fn write(&self, out: &mut Encoder<'_>) {
-        write_page(out, self.id);
-        out.u64(self.view).u64(self.incarnation);
-    }
-
-    fn read(input: &mut Decoder<'_>) -> Result<Lease, Short> {
-        let (id, view) = (read_page(input)?, input.u64()?);
-        Ok(Lease { id, view, incarnation: input.u64()? })
-    }
-}
+fields!(Lease { id, view, incarnation });
 
 /// The answer to [`op::LEASE`] and [`op::REVOKE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -330,19 +245,19 @@ pub enum LeaseReply {
     Full,
 }
 
-impl Message for LeaseReply {
-    fn write(&self, out: &mut Encoder<'_>) {
+impl<'a> Field<'a> for LeaseReply {
+    fn put(&self, out: &mut impl Output) {
         let (tag, value) = match *self {
-            LeaseReply::Granted(version) => (1, version.0),
+            LeaseReply::Granted(version) => (1u8, version.0),
             LeaseReply::Busy => (2, 0),
             LeaseReply::NotHome(view) => (3, view),
             LeaseReply::Freed => (4, 0),
             LeaseReply::Full => (5, 0),
         };
-        out.u8(tag).u64(value);
+        (tag, value).put(out);
     }
 
-    fn read(input: &mut Decoder<'_>) -> Result<LeaseReply, Short> {
+    fn take(input: &mut Decoder<'a>) -> Result<LeaseReply, Short> {
         let (tag, value) = (input.u8()?, input.u64()?);
         Ok(match tag {
             1 => LeaseReply::Granted(Version(value)),

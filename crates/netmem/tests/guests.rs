@@ -7,6 +7,7 @@ use netmem::protocol::{
 use netmem::*;
 use node::{Call, Reply};
 use std::time::Duration;
+use wire::field::Field;
 use wire::{Channel, Encoder, NodeId};
 
 /// Asks for node 1's address, which has nothing to do with the space.
@@ -53,7 +54,7 @@ fn put(world: &mut World, to: u16, id: PageId, version: u64) -> Result<NodeId, N
     let (incarnation, view, age) = (0, 0, Age::NEWEST);
     let put = Put { stamp, incarnation, age, chances: 0, copies: 2, reused: true, view };
     let (body, mut trailer) = (put.encode(), [0; PageStamp::BYTES]);
-    stamp.encode(&mut Encoder::new(&mut trailer));
+    stamp.put(&mut Encoder::new(&mut trailer));
     let load = Load { body: &body, data: Some(bytes), trailer: &trailer, lands: false };
     PutReply::decode(&ask(world, to, op::PUT, load).body).unwrap().stored
 }

@@ -127,6 +127,11 @@ impl<'a> Decoder<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
+    /// The next sixteen bytes as a number.
+    pub fn u128(&mut self) -> Result<u128, Short> {
+        self.array().map(u128::from_le_bytes)
+    }
+
     /// The next eight bytes as a signed number.
     pub fn i64(&mut self) -> Result<i64, Short> {
         self.array().map(i64::from_le_bytes)

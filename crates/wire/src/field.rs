@@ -37,6 +37,21 @@ pub trait Field<'a>: Sized {
     fn take(input: &mut Decoder<'a>) -> Result<Self, Short>;
 }
 
+/// A value that is the body of a message.
+pub trait Message: for<'a> Field<'a> {
+    /// The body.
+    fn encode(&self) -> [u8; BODY_BYTES] {
+        body(self)
+    }
+
+    /// Reads a body. What is behind the message's last field is not looked at.
+    fn decode(body: &[u8]) -> Result<Self, Short> {
+        Self::take(&mut Decoder::new(body))
+    }
+}
+
+impl<T: for<'a> Field<'a>> Message for T {}
+
 /// The value as the body of a message.
 pub fn body<'a>(value: &impl Field<'a>) -> [u8; BODY_BYTES] {
     let mut body = [0; BODY_BYTES];
@@ -51,16 +66,30 @@ pub fn encoded<'a>(value: &impl Field<'a>) -> Vec<u8> {
     out
 }
 
-/// Implements [`Field`] for a struct: its fields in order.
+/// Implements [`Field`] for a struct: its fields in order, refused when it does not pass the check; or for a newtype.
 #[macro_export]
 macro_rules! fields {
-    ($name:ident { $($field:ident),* $(,)? }) => {
+    ($($name:ident),+) => {$(
+        impl<'a> $crate::field::Field<'a> for $name {
+            fn put(&self, out: &mut impl $crate::field::Output) {
+                $crate::field::Field::put(&self.0, out);
+            }
+            fn take(input: &mut $crate::Decoder<'a>) -> Result<Self, $crate::Short> {
+                $crate::field::Field::take(input).map($name)
+            }
+        }
+    )+};
+    ($name:ident { $($field:ident),* $(,)? } $(if $check:ident)?) => {
         impl<'a> $crate::field::Field<'a> for $name {
             fn put(&self, out: &mut impl $crate::field::Output) {
                 $($crate::field::Field::put(&self.$field, out);)*
             }
             fn take(input: &mut $crate::Decoder<'a>) -> Result<Self, $crate::Short> {
-                Ok($name { $($field: $crate::field::Field::take(input)?),* })
+                let value = $name { $($field: $crate::field::Field::take(input)?),* };
+                $(if !value.$check() {
+                    return Err($crate::Short);
+                })?
+                Ok(value)
             }
         }
     };
@@ -79,21 +108,9 @@ macro_rules! numbers {
         }
     )*};
 }
-numbers!(u8, u16, u32, u64, i64);
+numbers!(u8, u16, u32, u64, u128, i64);
 
-macro_rules! wrapped {
-    ($($kind:ident),*) => {$(
-        impl<'a> Field<'a> for $kind {
-            fn put(&self, out: &mut impl Output) {
-                self.0.put(out);
-            }
-            fn take(input: &mut Decoder<'a>) -> Result<Self, Short> {
-                Field::take(input).map($kind)
-            }
-        }
-    )*};
-}
-wrapped!(FileId, NodeId, VolumeId);
+fields!(FileId, NodeId, VolumeId);
 
 impl<'a> Field<'a> for bool {
     fn put(&self, out: &mut impl Output) {
@@ -138,6 +155,16 @@ impl<'a> Field<'a> for Box<[u8]> {
     }
     fn take(input: &mut Decoder<'a>) -> Result<Self, Short> {
         <&[u8]>::take(input).map(Box::from)
+    }
+}
+
+impl<'a, A: Field<'a>, B: Field<'a>> Field<'a> for (A, B) {
+    fn put(&self, out: &mut impl Output) {
+        self.0.put(out);
+        self.1.put(out);
+    }
+    fn take(input: &mut Decoder<'a>) -> Result<Self, Short> {
+        Ok((A::take(input)?, B::take(input)?))
     }
 }
 

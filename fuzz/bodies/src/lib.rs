@@ -15,7 +15,7 @@ use live::fuse::request;
 use members::{Lease, Life, Member};
 use node::rings::FileOp;
 use stripe::protocol::{ObjectReply, ObjectRequest};
-use wire::field::{Field, encoded};
+use wire::field::{Field, Message, encoded};
 use wire::limits::{BLOCK_BYTES, BODY_BYTES, CONTROL_BYTES, NAME_BYTES_MAX, PAYLOAD_BYTES_MAX};
 use wire::{Attr, Channel, Control, ControlView, Decoder, Encoder, Layout, ObjectId};
 
@@ -120,7 +120,7 @@ pub fn stripe(bytes: &[u8]) {
 /// What members and their registry say to each other.
 pub fn members(bytes: &[u8]) {
     let (body, data) = bytes.split_at(bytes.len().min(BODY_BYTES));
-    if let Ok(member) = Member::decode(&mut Decoder::new(bytes)) {
+    if let Ok(member) = Member::decode(bytes) {
         assert!(member.name.len() <= bytes.len());
     }
     let _ = members::protocol::Join::decode(body, data);

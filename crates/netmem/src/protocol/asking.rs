@@ -1,12 +1,11 @@
 //! Asking for pages: whole ones, parts, several neighbours, and who has them.
 
-use super::{
-    Message, read_flag, read_node, read_page, read_some_node, write_page, write_some_node,
-};
+use super::{put_some_node, take_some_node};
 use crate::limits::EXTENT_PAGES;
 use crate::page::{PageId, PageStamp, Version, Wanted};
 use std::ops::Range;
-use wire::{Decoder, Encoder, NodeId, Short};
+use wire::field::{Field, Output, fields};
+use wire::{Decoder, NodeId, Short};
 
 /// A copy that was not where the directory says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,16 +18,7 @@ pub struct Stale {
     pub version: Version,
 }
 
-impl Message for Stale {
-    fn write(&self, out: &mut Encoder<'_>) {
-        out.u16(self.node.0).u64(self.incarnation).u64(self.version.0);
-    }
-
-    fn read(input: &mut Decoder<'_>) -> Result<Stale, Short> {
-        let (node, incarnation) = (read_node(input)?, input.u64()?);
-        Ok(Stale { node, incarnation, version: Version(input.u64()?) })
-    }
-}
+fields!(Stale { node, incarnation, version });
 
 /// Asks for the bytes of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,24 +46,23 @@ impl Get {
     }
 }
 
-impl Message for Get {
-    fn write(&self, out: &mut Encoder<'_>) {
-        write_page(out, self.id);
-        out.u64(self.at_least.0).u32(self.bytes).u16(self.requester.0).u8(self.hops);
-        out.u8(u8::from(self.forwarded) | u8::from(self.stale.is_some()) << 1);
+impl<'a> Field<'a> for Get {
+    fn put(&self, out: &mut impl Output) {
+        (self.id, self.at_least, self.bytes).put(out);
+        let flags = u8::from(self.forwarded) | u8::from(self.stale.is_some()) << 1;
+        (self.requester, self.hops, flags).put(out);
         if let Some(stale) = &self.stale {
-            stale.write(out);
+            stale.put(out);
         }
     }
 
-    fn read(input: &mut Decoder<'_>) -> Result<Get, Short> {
-        let (id, at_least) = (read_page(input)?, Version(input.u64()?));
-        let (bytes, requester, hops) = (input.u32()?, read_node(input)?, input.u8()?);
-        let flags = input.u8()?;
+    fn take(input: &mut Decoder<'a>) -> Result<Get, Short> {
+        let (id, at_least, bytes) = Field::take(input)?;
+        let (requester, hops, flags) = <(NodeId, u8, u8)>::take(input)?;
         if flags > 3 {
             return Err(Short);
         }
-        let stale = if flags & 2 == 2 { Some(Stale::read(input)?) } else { None };
+        let stale = (flags & 2 == 2).then(|| Stale::take(input)).transpose()?;
         Ok(Get { id, at_least, bytes, requester, hops, forwarded: flags & 1 == 1, stale })
     }
 }
@@ -127,62 +116,52 @@ pub enum GetReply {
     NotHome(u64),
 }
 
-impl Message for GetReply {
-    fn write(&self, out: &mut Encoder<'_>) {
-        match *self {
-            GetReply::Data(ref data) => data.write(out.u8(1)),
-            GetReply::NotHere { ref stale, hint } => {
-                stale.write(out.u8(2));
-                write_some_node(out, hint);
+impl<'a> Field<'a> for GetReply {
+    fn put(&self, out: &mut impl Output) {
+        match self {
+            GetReply::Data(data) => (1u8, *data).put(out),
+            GetReply::NotHere { stale, hint } => {
+                (2u8, *stale).put(out);
+                put_some_node(*hint, out);
             }
-            GetReply::Older { ref stale, hint } => {
-                stale.write(out.u8(3));
-                write_some_node(out, hint);
+            GetReply::Older { stale, hint } => {
+                (3u8, *stale).put(out);
+                put_some_node(*hint, out);
             }
-            GetReply::Lost(version) => {
-                out.u8(4).u64(version.0);
-            }
-            GetReply::Unknown { settled } => {
-                out.u8(5).u8(settled.into());
-            }
-            GetReply::Freed => {
-                out.u8(6);
-            }
-            GetReply::NotHome(view) => {
-                out.u8(7).u64(view);
-            }
+            GetReply::Lost(version) => (4u8, *version).put(out),
+            GetReply::Unknown { settled } => (5u8, *settled).put(out),
+            GetReply::Freed => 6u8.put(out),
+            GetReply::NotHome(view) => (7u8, *view).put(out),
         }
     }
 
-    fn read(input: &mut Decoder<'_>) -> Result<GetReply, Short> {
+    fn take(input: &mut Decoder<'a>) -> Result<GetReply, Short> {
         Ok(match input.u8()? {
-            1 => GetReply::Data(Data::read(input)?),
-            2 => GetReply::NotHere { stale: Stale::read(input)?, hint: read_some_node(input)? },
-            3 => GetReply::Older { stale: Stale::read(input)?, hint: read_some_node(input)? },
-            4 => GetReply::Lost(Version(input.u64()?)),
-            5 => GetReply::Unknown { settled: read_flag(input)? },
+            1 => GetReply::Data(Field::take(input)?),
+            2 => GetReply::NotHere { stale: Field::take(input)?, hint: take_some_node(input)? },
+            3 => GetReply::Older { stale: Field::take(input)?, hint: take_some_node(input)? },
+            4 => GetReply::Lost(Field::take(input)?),
+            5 => GetReply::Unknown { settled: Field::take(input)? },
             6 => GetReply::Freed,
-            7 => GetReply::NotHome(input.u64()?),
+            7 => GetReply::NotHome(Field::take(input)?),
             _ => return Err(Short),
         })
     }
 }
 
-impl Message for Data {
-    fn write(&self, out: &mut Encoder<'_>) {
+impl<'a> Field<'a> for Data {
+    fn put(&self, out: &mut impl Output) {
         let flags = [self.kept, self.leased, self.clean, self.swapped];
-        let bits = flags.iter().rev().fold(0, |bits, flag| bits << 1 | u8::from(*flag));
-        out.u8(bits).u16(self.node.0);
-        self.stamp.encode(out);
+        let bits = flags.iter().rev().fold(0u8, |bits, flag| bits << 1 | u8::from(*flag));
+        (bits, self.node, self.stamp).put(out);
     }
 
-    fn read(input: &mut Decoder<'_>) -> Result<Data, Short> {
-        let bits = input.u8()?;
+    fn take(input: &mut Decoder<'a>) -> Result<Data, Short> {
+        let (bits, node, stamp) = <(u8, NodeId, PageStamp)>::take(input)?;
         if bits > 15 {
             return Err(Short);
         }
         let [kept, leased, clean, swapped] = [1, 2, 4, 8].map(|bit| bits & bit != 0);
-        let (node, stamp) = (read_node(input)?, PageStamp::decode(input)?);
         Ok(Data { stamp, node, kept, leased, clean, swapped })
     }
 }
@@ -196,18 +175,14 @@ pub struct LookUp {
     pub pages: u8,
 }
 
-impl Message for LookUp {
-    fn write(&self, out: &mut Encoder<'_>) {
-        write_page(out, self.first);
-        out.u8(self.pages);
-    }
-
-    fn read(input: &mut Decoder<'_>) -> Result<LookUp, Short> {
-        let (first, pages) = (read_page(input)?, input.u8()?);
-        let last = first.index % EXTENT_PAGES + u64::from(pages);
-        if pages == 0 || last > EXTENT_PAGES { Err(Short) } else { Ok(LookUp { first, pages }) }
+impl LookUp {
+    fn is_in_extent(&self) -> bool {
+        let last = self.first.index % EXTENT_PAGES + u64::from(self.pages);
+        self.pages > 0 && last <= EXTENT_PAGES
     }
 }
+
+fields!(LookUp { first, pages } if is_in_extent);
 
 /// Asks for a part of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -238,20 +213,7 @@ impl GetPart {
     }
 }
 
-impl Message for GetPart {
-    fn write(&self, out: &mut Encoder<'_>) {
-        let Wanted { id, at_least, bytes } = self.wanted;
-        write_page(out, id);
-        out.u64(at_least.0).u32(bytes).u32(self.start).u32(self.length);
-    }
-
-    fn read(input: &mut Decoder<'_>) -> Result<GetPart, Short> {
-        let (id, at_least, bytes) = (read_page(input)?, Version(input.u64()?), input.u32()?);
-        let wanted = Wanted { id, at_least, bytes };
-        let ask = GetPart { wanted, start: input.u32()?, length: input.u32()? };
-        if ask.is_whole() { Ok(ask) } else { Err(Short) }
-    }
-}
+fields!(GetPart { wanted, start, length } if is_whole);
 
 /// Asks for some of the sixteen pages from the first one on. What is not there is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -268,18 +230,7 @@ pub struct GetMulti {
     pub ahead: bool,
 }
 
-impl Message for GetMulti {
-    fn write(&self, out: &mut Encoder<'_>) {
-        write_page(out, self.first);
-        out.u16(self.wanted).u64(self.at_least.0).u32(self.bytes).u8(self.ahead.into());
-    }
-
-    fn read(input: &mut Decoder<'_>) -> Result<GetMulti, Short> {
-        let (first, wanted) = (read_page(input)?, input.u16()?);
-        let (at_least, bytes) = (Version(input.u64()?), input.u32()?);
-        Ok(GetMulti { first, wanted, at_least, bytes, ahead: read_flag(input)? })
-    }
-}
+fields!(GetMulti { first, wanted, at_least, bytes, ahead });
 
 /// The answer to [`op::GET_MULTI`](super::op::GET_MULTI): which pages follow as data, in ascending order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -288,12 +239,4 @@ pub struct MultiReply {
     pub here: u16,
 }
 
-impl Message for MultiReply {
-    fn write(&self, out: &mut Encoder<'_>) {
-        out.u16(self.here);
-    }
-
-    fn read(input: &mut Decoder<'_>) -> Result<MultiReply, Short> {
-        Ok(MultiReply { here: input.u16()? })
-    }
-}
+fields!(MultiReply { here });

@@ -1,9 +1,9 @@
 //! What concerns many pages at once: who holds them, which spaces are gone.
 
-use super::{Message, read_flag, read_node, read_page, write_page};
 use crate::ages::Age;
 use crate::directory::{Holder, Lookup, Refusal, Role};
 use crate::page::{PageId, SpaceId, Version};
+use wire::field::{Field, Output, fields};
 use wire::limits::{BLOCK_BYTES, BODY_BYTES};
 use wire::{Decoder, Encoder, NodeId, Short};
 
@@ -43,22 +43,23 @@ impl Record {
     }
 }
 
-impl Message for Record {
-    fn write(&self, out: &mut Encoder<'_>) {
-        write_page(out, self.id);
-        out.u64(self.version.0).u16(self.holder.node.0).u64(self.holder.incarnation);
+impl<'a> Field<'a> for Record {
+    fn put(&self, out: &mut impl Output) {
         let role = match self.holder.role {
             Role::Clean => 0,
             Role::Mirror => 1,
             Role::Log => LOG,
         };
-        out.u8(self.copies).u8(role | u8::from(self.lost) << 1 | u8::from(self.writer) << 2);
+        let flags = role | u8::from(self.lost) << 1 | u8::from(self.writer) << 2;
+        (self.id, self.version).put(out);
+        (self.holder.node, self.holder.incarnation).put(out);
+        (self.copies, flags).put(out);
     }
 
-    fn read(input: &mut Decoder<'_>) -> Result<Record, Short> {
-        let (id, version) = (read_page(input)?, Version(input.u64()?));
-        let (node, incarnation) = (read_node(input)?, input.u64()?);
-        let (copies, flags) = (input.u8()?, input.u8()?);
+    fn take(input: &mut Decoder<'a>) -> Result<Record, Short> {
+        let (id, version) = Field::take(input)?;
+        let (node, incarnation) = Field::take(input)?;
+        let (copies, flags) = <(u8, u8)>::take(input)?;
         let role = match flags & (1 | LOG) {
             0 => Role::Clean,
             1 => Role::Mirror,
@@ -102,7 +103,7 @@ impl Batch {
     /// Writes the data of a message with these records.
     pub fn encode_data(records: &[Record], data: &mut [u8]) {
         let mut out = Encoder::new(data);
-        records.iter().for_each(|record| record.write(&mut out));
+        records.iter().for_each(|record| record.put(&mut out));
     }
 
     /// The records, from the body or from the data.
@@ -113,24 +114,24 @@ impl Batch {
         let many = data.get(..self.data_bytes()).ok_or(Short)?;
         let (single, mut input) = (self.single, Decoder::new(many));
         for _ in 0..many.len() / RECORD_BYTES {
-            Record::read(&mut input)?;
+            Record::take(&mut input)?;
         }
         let mut input = Decoder::new(many);
-        Ok(single.into_iter().chain(std::iter::from_fn(move || Record::read(&mut input).ok())))
+        Ok(single.into_iter().chain(std::iter::from_fn(move || Record::take(&mut input).ok())))
     }
 }
 
-impl Message for Batch {
-    fn write(&self, out: &mut Encoder<'_>) {
-        out.u64(self.view).u16(self.count).u8(self.last.into());
+impl<'a> Field<'a> for Batch {
+    fn put(&self, out: &mut impl Output) {
+        (self.view, self.count, self.last).put(out);
         if let Some(record) = &self.single {
-            record.write(out);
+            record.put(out);
         }
     }
 
-    fn read(input: &mut Decoder<'_>) -> Result<Batch, Short> {
-        let (view, count, last) = (input.u64()?, input.u16()?, read_flag(input)?);
-        let single = if count == 1 { Some(Record::read(input)?) } else { None };
+    fn take(input: &mut Decoder<'a>) -> Result<Batch, Short> {
+        let (view, count, last) = Field::take(input)?;
+        let single = (count == 1).then(|| Record::take(input)).transpose()?;
         if usize::from(count) > RECORDS_MAX {
             return Err(Short);
         }
@@ -160,10 +161,10 @@ pub enum Verdict {
     Later,
 }
 
-impl Message for Verdict {
-    fn write(&self, out: &mut Encoder<'_>) {
+impl<'a> Field<'a> for Verdict {
+    fn put(&self, out: &mut impl Output) {
         let (tag, value) = match *self {
-            Verdict::Done => (0, 0),
+            Verdict::Done => (0u8, 0u64),
             Verdict::Stale(version) => (1, version.0),
             Verdict::Outlived => (2, 0),
             Verdict::Enough => (3, 0),
@@ -172,10 +173,10 @@ impl Message for Verdict {
             Verdict::NotHome => (6, 0),
             Verdict::Later => (7, 0),
         };
-        out.u8(tag).u64(value);
+        (tag, value).put(out);
     }
 
-    fn read(input: &mut Decoder<'_>) -> Result<Verdict, Short> {
+    fn take(input: &mut Decoder<'a>) -> Result<Verdict, Short> {
         let (tag, value) = (input.u8()?, input.u64()?);
         Ok(match tag {
             0 => Verdict::Done,
@@ -231,9 +232,7 @@ impl Spaces {
     /// Writes the data of a message with these spaces.
     pub fn encode_data(spaces: &[SpaceId], data: &mut [u8]) {
         let mut out = Encoder::new(data);
-        for space in spaces {
-            out.u64(space.0);
-        }
+        spaces.iter().for_each(|space| space.put(&mut out));
     }
 
     /// The spaces, from the body or from the data.
@@ -250,23 +249,7 @@ impl Spaces {
     }
 }
 
-impl Message for Spaces {
-    fn write(&self, out: &mut Encoder<'_>) {
-        out.u16(self.count);
-        for space in self.inline {
-            out.u64(space);
-        }
-    }
-
-    fn read(input: &mut Decoder<'_>) -> Result<Spaces, Short> {
-        let count = input.u16()?;
-        let mut inline = [0; SPACES_MAX];
-        for space in &mut inline {
-            *space = input.u64()?;
-        }
-        Ok(Spaces { count, inline })
-    }
-}
+fields!(Spaces { count, inline });
 
 /// What a directory says of one page: two words of a trailer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -296,22 +279,23 @@ impl Holding {
     }
 }
 
-impl Message for Holding {
-    fn write(&self, out: &mut Encoder<'_>) {
+impl<'a> Field<'a> for Holding {
+    fn put(&self, out: &mut impl Output) {
         let (tag, version, node) = match *self {
-            Holding::Unknown => (0, Version(0), NodeId(0)),
+            Holding::Unknown => (0u8, Version(0), NodeId(0)),
             Holding::Nowhere => (3, Version(0), NodeId(0)),
             Holding::Held(version, node) => (1, version, node),
             Holding::Lost(version) => (2, version, NodeId(0)),
         };
-        out.u64(version.0).u16(node.0).u8(tag).raw(&[0; 5]);
+        (version, node, tag).put(out);
+        out.append(&[0; 5]);
     }
 
-    fn read(input: &mut Decoder<'_>) -> Result<Holding, Short> {
-        let (version, node, tag) = (Version(input.u64()?), read_node(input)?, input.u8()?);
+    fn take(input: &mut Decoder<'a>) -> Result<Holding, Short> {
+        let (version, node, tag) = Field::take(input)?;
         input.raw(5)?;
         Ok(match tag {
-            0 => Holding::Unknown,
+            0u8 => Holding::Unknown,
             1 => Holding::Held(version, node),
             2 => Holding::Lost(version),
             3 => Holding::Nowhere,
@@ -338,20 +322,4 @@ pub struct Early {
     pub incarnation: u64,
 }
 
-impl Message for Early {
-    fn write(&self, out: &mut Encoder<'_>) {
-        write_page(out, self.first);
-        out.u16(self.wanted)
-            .u64(self.at_least.0)
-            .u32(self.bytes)
-            .u64(self.time_to_use.0)
-            .u64(self.incarnation);
-    }
-
-    fn read(input: &mut Decoder<'_>) -> Result<Early, Short> {
-        let (first, wanted) = (read_page(input)?, input.u16()?);
-        let (at_least, bytes) = (Version(input.u64()?), input.u32()?);
-        let (time_to_use, incarnation) = (Age(input.u64()?), input.u64()?);
-        Ok(Early { first, wanted, at_least, bytes, time_to_use, incarnation })
-    }
-}
+fields!(Early { first, wanted, at_least, bytes, time_to_use, incarnation });

@@ -1,9 +1,9 @@
 //! What is told about ages: digests and epochs. Both are longer than a body, and travel as data.
 
-use super::Message;
 use crate::ages::{Age, Histogram};
 use crate::epoch::{Digest, Epoch, Share};
 use std::time::Duration;
+use wire::field::{Field, fields};
 use wire::{Decoder, Encoder, NodeId, Short};
 
 /// Bytes of a [`Digest`].
@@ -19,21 +19,13 @@ pub struct Tick {
     pub epoch: u32,
 }
 
-impl Message for Tick {
-    fn write(&self, out: &mut Encoder<'_>) {
-        out.u32(self.epoch);
-    }
-
-    fn read(input: &mut Decoder<'_>) -> Result<Tick, Short> {
-        Ok(Tick { epoch: input.u32()? })
-    }
-}
+fields!(Tick { epoch });
+fields!(Share { node, weight, oldest });
 
 /// Appends a digest.
 pub fn encode_digest(digest: &Digest, out: &mut Encoder<'_>) {
     out.u16(digest.node.0).u32(digest.capacity).u32(digest.local_min).u32(digest.free);
-    digest.local.encode(out);
-    digest.hosted.encode(out);
+    (digest.local, digest.hosted).put(out);
     let millis = u64::try_from(digest.member_for.as_millis()).unwrap_or(u64::MAX);
     out.u64(digest.oldest.0).u64(millis).u32(digest.link_pages);
 }
@@ -45,8 +37,8 @@ pub fn decode_digest(input: &mut Decoder<'_>) -> Result<Digest, Short> {
         capacity: input.u32()?,
         local_min: input.u32()?,
         free: input.u32()?,
-        local: Histogram::decode(input)?,
-        hosted: Histogram::decode(input)?,
+        local: Field::take(input)?,
+        hosted: Field::take(input)?,
         oldest: Age(input.u64()?),
         member_for: Duration::from_millis(input.u64()?),
         link_pages: input.u32()?,
@@ -60,7 +52,7 @@ pub fn encode_epoch(epoch: &Epoch) -> Vec<u8> {
     out.u32(epoch.number).u64(epoch.min_age.0).u32(epoch.replacements).u16(epoch.next.0);
     out.u16(epoch.shares.len() as u16);
     for share in &epoch.shares {
-        out.u16(share.node.0).u32(share.weight).u64(share.oldest.0);
+        share.put(&mut out);
     }
     bytes
 }
@@ -69,14 +61,9 @@ pub fn encode_epoch(epoch: &Epoch) -> Vec<u8> {
 pub fn decode_epoch(input: &mut Decoder<'_>) -> Result<Epoch, Short> {
     let (number, min_age) = (input.u32()?, Age(input.u64()?));
     let (replacements, next) = (input.u32()?, NodeId(input.u16()?));
-    let shares = (0..input.u16()?).map(|_| decode_share(input)).collect::<Result<Vec<_>, _>>()?;
+    let shares = (0..input.u16()?).map(|_| Share::take(input)).collect::<Result<Vec<_>, _>>()?;
     if !shares.is_sorted_by(|one, other| one.node < other.node) {
         return Err(Short);
     }
     Ok(Epoch { number, min_age, replacements, shares, next })
-}
-
-fn decode_share(input: &mut Decoder<'_>) -> Result<Share, Short> {
-    let (node, weight) = (NodeId(input.u16()?), input.u32()?);
-    Ok(Share { node, weight, oldest: Age(input.u64()?) })
 }

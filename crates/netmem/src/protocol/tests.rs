@@ -2,15 +2,16 @@ use super::*;
 use crate::directory::{Holder, Role};
 use crate::epoch::{Digest, Epoch, Share};
 use crate::limits::EXTENT_PAGES;
-use crate::page::Wanted;
+use crate::page::{SpaceId, Wanted};
 use proptest::prelude::*;
 use std::time::Duration;
+use wire::Encoder;
 
 /// What is written is read, and every cut of it that matters is refused.
 fn survives<M: Message + PartialEq + std::fmt::Debug>(message: &M) {
     let mut bytes = [0; 128];
     let mut out = Encoder::new(&mut bytes);
-    message.write(&mut out);
+    message.put(&mut out);
     let len = out.len();
     assert!(len <= BODY_BYTES, "{len} bytes: {message:?}");
     assert_eq!(M::decode(&bytes[..len]).as_ref(), Ok(message));

@@ -12,6 +12,7 @@ use crate::protocol::{
 };
 use endpoint::Frame;
 use node::{Answer, Request};
+use wire::field::Field;
 use wire::{Channel, Encoder, Errno, Time};
 
 /// A page as it is sent to another node.
@@ -199,7 +200,7 @@ impl Service {
         let reply = Data { stamp, node: self.me(), kept, leased, clean, swapped };
         let body = GetReply::Data(reply).encode();
         let mut trailer = [0; PageStamp::BYTES];
-        stamp.encode(&mut Encoder::new(&mut trailer));
+        stamp.put(&mut Encoder::new(&mut trailer));
         let answer = Answer { status: 0, body: &body, data: &[data], trailer: &trailer };
         self.cx().reply(request, answer);
     }
@@ -287,7 +288,7 @@ impl Service {
         match self.cx().frames().alloc_exact(verdicts.len() * Verdict::BYTES) {
             Some(mut frame) => {
                 let mut out = Encoder::new(&mut frame);
-                verdicts.iter().for_each(|verdict| verdict.write(&mut out));
+                verdicts.iter().for_each(|verdict| verdict.put(&mut out));
                 let data = [frame.freeze()];
                 self.cx().reply(request, Answer { data: &data, ..Answer::DONE });
             }

@@ -11,6 +11,7 @@ use arrayvec::ArrayVec;
 use node::{Reply, all};
 use std::cell::RefCell;
 use std::rc::Rc;
+use wire::field::Field;
 use wire::{Decoder, NodeId};
 
 /// Pages that are on their way, by their place in the extent.
@@ -116,7 +117,7 @@ impl Service {
         for at in places(here) {
             let (page, rest) = data.split_at_checked(batch.bytes as usize)?;
             data = rest;
-            let stamp = PageStamp::decode(&mut stamps).ok()?;
+            let stamp = PageStamp::take(&mut stamps).ok()?;
             let slot = slots.borrow_mut()[at].take();
             self.arrive_copied(slot, batch.page(at)?, &stamp, page, batch.time_to_use);
         }

@@ -16,6 +16,7 @@ use endpoint::{Frame, FrameMut};
 use node::{CallError, Reply};
 use std::collections::VecDeque;
 use std::time::Duration;
+use wire::field::Field;
 use wire::{Encoder, NodeId};
 
 /// A clean page on its way to another node.
@@ -331,7 +332,7 @@ impl Service {
         let mut load = Load { once: true, into: self.cx().piece(into), wait, ..self.load() };
         let mut trailer = [0; SWAP_BYTES];
         if let Some(victim) = &victim {
-            victim.put(self.incarnation()).write(&mut Encoder::new(&mut trailer));
+            victim.put(self.incarnation()).put(&mut Encoder::new(&mut trailer));
             load.data.push(victim.data.clone());
             load.trailer = &trailer;
         }
@@ -417,7 +418,7 @@ impl Service {
         data: Frame,
     ) -> Result<PutReply, CallError> {
         let mut trailer = [0; PageStamp::BYTES];
-        put.stamp.encode(&mut Encoder::new(&mut trailer));
+        put.stamp.put(&mut Encoder::new(&mut trailer));
         let load = Load {
             once: true,
             data: self.cx().piece(data),

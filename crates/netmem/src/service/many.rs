@@ -9,6 +9,7 @@ use crate::protocol::{GetMulti, HOLDING_BYTES, Holding, LookUp, Message, MultiRe
 use arrayvec::ArrayVec;
 use endpoint::Frame;
 use node::{Answer, Request};
+use wire::field::Field;
 use wire::{Decoder, Encoder, Errno, NodeId};
 
 impl Service {
@@ -27,7 +28,7 @@ impl Service {
     async fn ask_holdings(&self, node: NodeId, ask: &LookUp) -> Option<ArrayVec<Holding, PAGES>> {
         let reply = self.send(node, op::LOOK_UP, &ask.encode(), self.load()).await.ok()?;
         let mut input = Decoder::new(reply.trailer());
-        let all = (0..ask.pages).map_while(|_| Holding::read(&mut input).ok()).collect();
+        let all = (0..ask.pages).map_while(|_| Holding::take(&mut input).ok()).collect();
         Some(all).filter(|_| reply.status == 0)
     }
 
@@ -56,7 +57,7 @@ impl Service {
         };
         let mut trailer = [0; PAGES * HOLDING_BYTES];
         let mut out = Encoder::new(&mut trailer);
-        self.holdings(&ask).iter().for_each(|holding| holding.write(&mut out));
+        self.holdings(&ask).iter().for_each(|holding| holding.put(&mut out));
         let len = out.len();
         self.cx().reply(request, Answer { trailer: &trailer[..len], ..Answer::DONE });
     }
@@ -75,7 +76,7 @@ impl Service {
                 continue;
             };
             here |= 1 << at;
-            stamp.encode(&mut out);
+            stamp.put(&mut out);
             data.push(frame);
         }
         let len = out.len();

@@ -26,6 +26,7 @@ use arrayvec::ArrayVec;
 use endpoint::Frame;
 use node::{Answer, Bug, Request, all};
 use std::rc::Rc;
+use wire::field::Field;
 use wire::{Decoder, Encoder, Errno, NodeId};
 
 /// Pages of an extent.
@@ -362,7 +363,7 @@ impl Service {
         let reply = self.send(node, op::FETCH_AHEAD, &early.encode(), load).await.ok()?;
         let here = MultiReply::decode(&reply.body).ok().filter(|_| reply.status == 0)?.here;
         let mut stamps = Decoder::new(reply.trailer());
-        (0..here.count_ones()).map(|_| PageStamp::decode(&mut stamps).ok()).collect()
+        (0..here.count_ones()).map(|_| PageStamp::take(&mut stamps).ok()).collect()
     }
 
     /// Reads pages from stable storage into frames that other nodes may have, so that their user finds them here.
@@ -382,7 +383,7 @@ impl Service {
         let mut here = 0;
         for (at, stamp) in hosted.into_iter().flatten() {
             here |= 1 << at;
-            stamp.encode(&mut out);
+            stamp.put(&mut out);
         }
         let len = out.len();
         let body = MultiReply { here }.encode();

@@ -18,6 +18,7 @@ use endpoint::Frame;
 use members::replicas::farthest;
 use node::{Answer, Bug, Request, all};
 use std::cell::RefCell;
+use wire::field::Field;
 use wire::{Decoder, NodeId};
 
 /// A dirty page could not be made as durable as its class asks: too few nodes take mirrors, or stable storage failed.
@@ -316,7 +317,7 @@ impl Service {
     /// The page that came with [`op::TAKE`], if this node has room for it. It belongs to who sent it, whose directory
     /// learns of it by the answer.
     pub(super) fn swap_in(&self, request: &mut Request) -> bool {
-        let put = Put::read(&mut Decoder::new(request.trailer()));
+        let put = Put::take(&mut Decoder::new(request.trailer()));
         let trailer = request.trailer().len();
         let (Ok(put), SWAP_BYTES) = (put, trailer) else { return false };
         let Some(data) = request.data.pop() else { return false };

@@ -12,6 +12,7 @@ use crate::protocol::{Batch, Message, RECORDS_MAX, Record, Verdict, op};
 use members::View;
 use node::{Reply, all};
 use std::collections::BTreeMap;
+use wire::field::Field;
 use wire::{Decoder, NodeId};
 
 /// What the present view asks this node to tell.
@@ -300,7 +301,7 @@ impl Service {
         };
         let mut input = Decoder::new(&data[..reply.bytes]);
         for record in records {
-            let Ok(verdict) = Verdict::read(&mut input) else { return };
+            let Ok(verdict) = Verdict::take(&mut input) else { return };
             self.heed(home, record, verdict);
         }
     }

@@ -13,6 +13,7 @@ use std::io;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use wire::field::Field;
 use wire::{Encoder, Errno, NodeId};
 
 /// A line to a holder.
@@ -119,7 +120,7 @@ impl Way {
     pub fn put(&mut self, put: &Put, from: &[u8]) -> Result<(), Refused> {
         let data = self.line.frames().copy_of(from).ok_or(Refused::Other(Errno::ENOMEM))?;
         let mut trailer = [0; PageStamp::BYTES];
-        put.stamp.encode(&mut Encoder::new(&mut trailer));
+        put.stamp.put(&mut Encoder::new(&mut trailer));
         let (body, data) = (put.encode(), Some(data));
         let question =
             Question { op: op::PUT, once: true, body: &body, data, trailer: &trailer, into: None };

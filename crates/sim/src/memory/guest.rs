@@ -22,6 +22,7 @@ use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
+use wire::field::Field;
 use wire::{Channel, Encoder, Errno, NodeId, Time};
 
 /// Copies of each page.
@@ -289,7 +290,7 @@ impl Transport for Asker {
 
     async fn put(&mut self, at: usize, put: &Put, data: &[u8]) -> Result<(), Refused> {
         let mut trailer = [0; PageStamp::BYTES];
-        put.stamp.encode(&mut Encoder::new(&mut trailer));
+        put.stamp.put(&mut Encoder::new(&mut trailer));
         let load = Load { once: true, data: Some(data), trailer: &trailer, ..Load::default() };
         match self.over(at, op::PUT, &put.encode(), load).await {
             Ok(reply) if reply.status == 0 => taken(&reply.body),
