@@ -4,7 +4,7 @@
 //! operation.
 
 use super::pass::Pass;
-use super::place::{Kind, Place};
+use super::place::{Kind, Target};
 use super::row::Row;
 use std::io;
 use terminal::progress;
@@ -27,8 +27,8 @@ pub enum Unit {
     Whole,
 }
 
-type Prepare = Box<dyn Fn(&mut Place<'_>) -> io::Result<()>>;
-type Work = Box<dyn Fn(&mut Place<'_>) -> io::Result<Pass>>;
+type Prepare = Box<dyn Fn(&mut Target<'_>) -> io::Result<()>>;
+type Work = Box<dyn Fn(&mut Target<'_>) -> io::Result<Pass>>;
 
 /// An operation, with what has to be forgotten before it.
 pub struct Op {
@@ -45,7 +45,7 @@ impl Op {
     pub fn new(
         name: &'static str,
         unit: Unit,
-        work: impl Fn(&mut Place<'_>) -> io::Result<Pass> + 'static,
+        work: impl Fn(&mut Target<'_>) -> io::Result<Pass> + 'static,
     ) -> Op {
         Op { name, unit, prepare: Box::new(|_| Ok(())), touch_bytes: 0, work: Box::new(work) }
     }
@@ -53,13 +53,13 @@ impl Op {
     /// Before it `prepare` is done and then so much memory touched.
     pub fn after(
         self,
-        prepare: impl Fn(&mut Place<'_>) -> io::Result<()> + 'static,
+        prepare: impl Fn(&mut Target<'_>) -> io::Result<()> + 'static,
         touch_bytes: usize,
     ) -> Op {
         Op { prepare: Box::new(prepare), touch_bytes, ..self }
     }
 
-    fn run(&self, place: &mut Place<'_>) -> io::Result<Pass> {
+    fn run(&self, place: &mut Target<'_>) -> io::Result<Pass> {
         (self.prepare)(place)?;
         touch_memory(self.touch_bytes);
         (self.work)(place)
@@ -128,21 +128,21 @@ impl Compare {
         let scratch = Scratch::new(None, false)?.removed_at_interrupt()?;
         let plain = scratch.path().join("plain");
         let mut cluster = None;
-        let mut places = vec![Place::plain(&plain)?, Place::pass_through(&plain)?];
-        places.extend(Place::libfuse(&plain)?);
+        let mut places = vec![Target::plain(&plain)?, Target::pass_through(&plain)?];
+        places.extend(Target::libfuse(&plain)?);
         if self.embedded {
-            places.push(Place::embedded(scratch.path(), self.servers)?);
+            places.push(Target::embedded(scratch.path(), self.servers)?);
         }
         if self.separate {
             let shape = Shape::prefaulted(self.servers);
             let started = cluster.insert(Processes::start(scratch.path(), &shape, cpu)?);
             started.mount()?;
-            places.push(Place::cluster(started));
+            places.push(Target::cluster(started));
         }
         Ok(self.passes(ops, &mut places)?)
     }
 
-    fn passes(&self, ops: &[Op], places: &mut [Place<'_>]) -> io::Result<Vec<Figures>> {
+    fn passes(&self, ops: &[Op], places: &mut [Target<'_>]) -> io::Result<Vec<Figures>> {
         let mut all = vec![vec![Vec::new(); ops.len()]; places.len()];
         let bar = progress::steps(
             self.name,
@@ -166,7 +166,7 @@ impl Compare {
         }
         bar.finish_and_clear();
         let medians = |passes: Vec<Vec<Pass>>| passes.into_iter().map(Pass::median).collect();
-        let kinds = places.iter().map(Place::kind);
+        let kinds = places.iter().map(Target::kind);
         Ok(kinds
             .zip(all)
             .map(|(kind, passes)| Figures { kind, medians: medians(passes) })

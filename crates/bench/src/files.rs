@@ -2,9 +2,9 @@
 
 use super::compare::{Compare, Op, Unit};
 use super::pass::{Meter, Pass};
-use super::place::Place;
+use super::place::Target;
 use crate::arguments;
-use crate::trees::{self, Found};
+use crate::trees::{self, FoundFiles};
 use live::baseline::Blocks;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -62,7 +62,7 @@ fn read_file(path: &Path) -> io::Result<u64> {
     File::open(path)?.read_exact(&mut content).map(|()| FILE_BYTES as u64)
 }
 
-fn copy_tree(source: &Path, root: &Path, found: &Found) -> io::Result<Pass> {
+fn copy_tree(source: &Path, root: &Path, found: &FoundFiles) -> io::Result<Pass> {
     let mut meter = Meter::start();
     meter.time(|| {
         trees::copy(source, &root.join("tree"), found, &mut |_| {})?;
@@ -72,7 +72,7 @@ fn copy_tree(source: &Path, root: &Path, found: &Found) -> io::Result<Pass> {
     Ok(meter.end())
 }
 
-fn compare_tree(source: &Path, root: &Path, found: &Found) -> io::Result<Pass> {
+fn compare_tree(source: &Path, root: &Path, found: &FoundFiles) -> io::Result<Pass> {
     let mut meter = Meter::start();
     meter.time(|| match trees::compare(source, &root.join("tree"), found, &mut |_| {})? {
         None => Ok(found.bytes),
@@ -152,7 +152,7 @@ fn small(count: usize) -> Vec<Op> {
         }),
         cold("list, client cold", list),
         cold("read 4 KiB, client cold", move |root| each(root, count, read_file)),
-        Op::new("delete", Unit::Ops, move |place: &mut Place<'_>| {
+        Op::new("delete", Unit::Ops, move |place: &mut Target<'_>| {
             let pass = each(place.path(), count, |path| fs::remove_file(path).map(|()| 0))?;
             fs::remove_dir_all(place.path().join("small"))?;
             Ok(pass)
@@ -160,7 +160,7 @@ fn small(count: usize) -> Vec<Op> {
     ]
 }
 
-fn tree(source: PathBuf, found: Found) -> Vec<Op> {
+fn tree(source: PathBuf, found: FoundFiles) -> Vec<Op> {
     let shared = Rc::new((source, found));
     let compared = shared.clone();
     vec![

@@ -28,7 +28,7 @@ pub mod trees;
 use arguments::Bench;
 use fetch::Goal;
 use pass::Pass;
-use place::Place;
+use place::Target;
 use serde_json::json;
 use std::io;
 use std::path::Path;
@@ -59,7 +59,8 @@ pub fn run(what: &Bench) -> Result<(), Box<dyn std::error::Error>> {
 /// The speeds of a demonstration: a file written and read through the mount, a plain directory and a pass-through
 /// mount. A table for people, or rows of JSON.
 pub fn speeds(cluster: &mut Processes, plain: &Path, size: Size, json: bool) -> io::Result<String> {
-    let mut places = [Place::plain(plain)?, Place::pass_through(plain)?, Place::cluster(cluster)];
+    let mut places =
+        [Target::plain(plain)?, Target::pass_through(plain)?, Target::cluster(cluster)];
     let mut rows = Vec::new();
     for place in &mut places {
         trapeze::machine_stat::touch_memory(TOUCH_BYTES);

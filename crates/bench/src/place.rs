@@ -12,7 +12,7 @@ use trapeze::machine_stat::drop_kernel_caches;
 use trapeze::scratch::Processes;
 
 /// A directory to measure, and how to make who is in between forget.
-pub enum Place<'a> {
+pub enum Target<'a> {
     /// A directory of this machine.
     Plain(PathBuf),
     /// The same through a FUSE mount over plain system calls, in a process of its own.
@@ -146,68 +146,68 @@ impl Drop for Embedded {
     }
 }
 
-impl Place<'_> {
+impl Target<'_> {
     /// A directory, made if it is not there.
-    pub fn plain(path: &Path) -> io::Result<Place<'static>> {
+    pub fn plain(path: &Path) -> io::Result<Target<'static>> {
         fs::create_dir_all(path)?;
-        Ok(Place::Plain(path.to_path_buf()))
+        Ok(Target::Plain(path.to_path_buf()))
     }
 
     /// A pass-through mount of that directory beside it.
-    pub fn pass_through(directory: &Path) -> io::Result<Place<'static>> {
+    pub fn pass_through(directory: &Path) -> io::Result<Target<'static>> {
         let mount_point = directory.with_extension("pass-through");
         fs::create_dir_all(&mount_point)?;
         let directory = directory.to_path_buf();
         let mut place = PassThrough { directory, mount_point, process: None, libfuse: None };
         place.mount()?;
-        Ok(Place::PassThrough(place))
+        Ok(Target::PassThrough(place))
     }
 
     /// The same by libfuse's program, where there is one in PATH.
-    pub fn libfuse(directory: &Path) -> io::Result<Option<Place<'static>>> {
+    pub fn libfuse(directory: &Path) -> io::Result<Option<Target<'static>>> {
         let Some(program) = find_program(LIBFUSE) else { return Ok(None) };
         let mount_point = directory.with_extension("libfuse");
         fs::create_dir_all(&mount_point)?;
         let (directory, libfuse) = (directory.to_path_buf(), Some(program));
         let mut place = PassThrough { directory, mount_point, process: None, libfuse };
         place.mount()?;
-        Ok(Some(Place::PassThrough(place)))
+        Ok(Some(Target::PassThrough(place)))
     }
 
     /// A whole cluster in one process, its data and mount in `parent`.
-    pub fn embedded(parent: &Path, servers: u16) -> io::Result<Place<'static>> {
+    pub fn embedded(parent: &Path, servers: u16) -> io::Result<Target<'static>> {
         let (directory, mount_point) = (parent.join("embedded"), parent.join("embedded.mnt"));
         fs::create_dir_all(&mount_point)?;
         let made = LocalCluster::open_or_create(&directory, &Shape::prefaulted(servers));
         drop(made.map_err(io::Error::other)?); // `up` opens it
         let mut place = Embedded { directory, mount_point, servers, process: None };
         place.start()?;
-        Ok(Place::Embedded(place))
+        Ok(Target::Embedded(place))
     }
 
     /// A cluster's mount.
-    pub fn cluster(cluster: &mut Processes) -> Place<'_> {
-        Place::Cluster(cluster)
+    pub fn cluster(cluster: &mut Processes) -> Target<'_> {
+        Target::Cluster(cluster)
     }
 
     /// What it is.
     pub fn kind(&self) -> Kind {
         match self {
-            Place::Plain(_) => Kind::Plain,
-            Place::PassThrough(place) if place.libfuse.is_some() => Kind::Libfuse,
-            Place::PassThrough(_) => Kind::PassThrough,
-            Place::Embedded(_) => Kind::Embedded,
-            Place::Cluster(_) => Kind::Cluster,
+            Target::Plain(_) => Kind::Plain,
+            Target::PassThrough(place) if place.libfuse.is_some() => Kind::Libfuse,
+            Target::PassThrough(_) => Kind::PassThrough,
+            Target::Embedded(_) => Kind::Embedded,
+            Target::Cluster(_) => Kind::Cluster,
         }
     }
 
     /// Where to work.
     pub fn path(&self) -> &Path {
         match self {
-            Place::Plain(path) => path,
-            Place::PassThrough(place) => &place.mount_point,
-            Place::Embedded(place) => &place.mount_point,
-            Place::Cluster(cluster) => cluster.mount_point(),
+            Target::Plain(path) => path,
+            Target::PassThrough(place) => &place.mount_point,
+            Target::Embedded(place) => &place.mount_point,
+            Target::Cluster(cluster) => cluster.mount_point(),
         }
     }
 
@@ -215,17 +215,17 @@ impl Place<'_> {
     /// plain directory has no client.
     pub fn forget_client(&mut self) -> io::Result<()> {
         match self {
-            Place::Plain(_) => Ok(()),
-            Place::PassThrough(place) => place.unmount().and_then(|()| place.mount()),
-            Place::Embedded(place) => place.stop().and_then(|()| place.start()),
-            Place::Cluster(cluster) => cluster.unmount().and_then(|()| cluster.mount()),
+            Target::Plain(_) => Ok(()),
+            Target::PassThrough(place) => place.unmount().and_then(|()| place.mount()),
+            Target::Embedded(place) => place.stop().and_then(|()| place.start()),
+            Target::Cluster(cluster) => cluster.unmount().and_then(|()| cluster.mount()),
         }
     }
 
     /// The kernel of this machine has none of the file's bytes from the mount afterwards; what is below or behind the
     /// mount stays in its memory. A plain directory has nothing in between.
     pub fn forget_file(&mut self, file: &Path) -> io::Result<()> {
-        if let Place::Plain(_) = self {
+        if let Target::Plain(_) = self {
             return Ok(());
         }
         Ok(rustix::fs::fadvise(File::open(file)?, 0, None, Advice::DontNeed)?)
@@ -234,20 +234,20 @@ impl Place<'_> {
     /// All caches are empty afterwards. Whether the kernel's could be emptied: that takes root.
     pub fn forget_all(&mut self) -> io::Result<bool> {
         match self {
-            Place::Plain(_) => {}
-            Place::PassThrough(place) => place.unmount()?,
-            Place::Embedded(place) => place.stop()?,
-            Place::Cluster(cluster) => {
+            Target::Plain(_) => {}
+            Target::PassThrough(place) => place.unmount()?,
+            Target::Embedded(place) => place.stop()?,
+            Target::Cluster(cluster) => {
                 cluster.unmount()?;
                 cluster.restart_servers()?;
             }
         }
         let dropped = drop_kernel_caches();
         match self {
-            Place::Plain(_) => {}
-            Place::PassThrough(place) => place.mount()?,
-            Place::Embedded(place) => place.start()?,
-            Place::Cluster(cluster) => cluster.mount()?,
+            Target::Plain(_) => {}
+            Target::PassThrough(place) => place.mount()?,
+            Target::Embedded(place) => place.start()?,
+            Target::Cluster(cluster) => cluster.mount()?,
         }
         Ok(dropped)
     }

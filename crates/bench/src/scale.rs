@@ -3,7 +3,7 @@
 //! less, what the same cluster gives without a limit, for there the client and the machine are slower than the stores.
 
 use super::pass::Pass;
-use super::place::Place;
+use super::place::Target;
 use super::row::Row;
 use super::stream;
 use crate::arguments;
@@ -160,7 +160,7 @@ fn one(arguments: &arguments::Scale, servers: u16, stores: u16, limit: &str) -> 
 
 fn passes(cluster: &mut Processes, bytes: u64) -> Result<[Pass; 2]> {
     cluster.mount()?;
-    let mut place = Place::cluster(cluster);
+    let mut place = Target::cluster(cluster);
     let file = place.path().join("scale");
     // What memory the host has taken back it gives back slower than the stores take data: not theirs to pay for.
     stream::write(&file, bytes)?;

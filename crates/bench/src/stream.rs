@@ -2,7 +2,7 @@
 
 use super::compare::{Compare, Op, Unit};
 use super::pass::{Meter, Pass};
-use super::place::Place;
+use super::place::Target;
 use crate::arguments::{self, CALL_BYTES};
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -50,7 +50,7 @@ pub fn measure(arguments: &arguments::Stream) -> Result<(), Box<dyn std::error::
     compare.run(&ops(arguments.size.0))
 }
 
-fn file(place: &Place<'_>) -> PathBuf {
+fn file(place: &Target<'_>) -> PathBuf {
     place.path().join(FILE)
 }
 

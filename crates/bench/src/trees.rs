@@ -9,7 +9,7 @@ const CALL_BYTES: usize = 128 * 1024;
 
 /// Files under a directory, as paths relative to it.
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct FoundFiles {
     /// Directories, parents first.
     pub directories: Vec<PathBuf>,
     /// Regular files and their lengths.
@@ -32,13 +32,19 @@ impl std::fmt::Display for Difference {
 }
 
 /// The readable regular files under `root` in the order of their names, up to a number of files and bytes.
-pub fn find(root: &Path, files_max: usize, bytes_max: u64) -> io::Result<Found> {
-    let mut found = Found::default();
+pub fn find(root: &Path, files_max: usize, bytes_max: u64) -> io::Result<FoundFiles> {
+    let mut found = FoundFiles::default();
     walk(root, Path::new(""), files_max, bytes_max, &mut found)?;
     Ok(found)
 }
 
-fn walk(root: &Path, folder: &Path, files: usize, bytes: u64, found: &mut Found) -> io::Result<()> {
+fn walk(
+    root: &Path,
+    folder: &Path,
+    files: usize,
+    bytes: u64,
+    found: &mut FoundFiles,
+) -> io::Result<()> {
     let Ok(entries) = fs::read_dir(root.join(folder)) else { return Ok(()) };
     let mut names: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.file_name())).collect();
     names.sort();
@@ -67,7 +73,7 @@ fn walk(root: &Path, folder: &Path, files: usize, bytes: u64, found: &mut Found)
 pub fn copy(
     source: &Path,
     target: &Path,
-    found: &Found,
+    found: &FoundFiles,
     progress: &mut dyn FnMut(u64),
 ) -> io::Result<()> {
     fs::create_dir_all(target)?;
@@ -99,7 +105,7 @@ fn named(path: &Path, error: io::Error) -> io::Error {
 pub fn compare(
     source: &Path,
     target: &Path,
-    found: &Found,
+    found: &FoundFiles,
     progress: &mut dyn FnMut(u64),
 ) -> io::Result<Option<Difference>> {
     for (path, _) in &found.files {
@@ -130,7 +136,7 @@ pub fn put(
     volume: &mut Volume,
     source: &Path,
     target: &Path,
-    found: &Found,
+    found: &FoundFiles,
     progress: &mut dyn FnMut(u64),
 ) -> Result<(), VolumeError> {
     volume.make_directory(target, 0o755)?;
@@ -149,7 +155,7 @@ pub fn compare_volume(
     volume: &mut Volume,
     source: &Path,
     target: &Path,
-    found: &Found,
+    found: &FoundFiles,
 ) -> Result<Option<Difference>, VolumeError> {
     for (path, _) in &found.files {
         let ours = fs::read(source.join(path))?;

@@ -17,11 +17,11 @@ const _: () = assert!(TPZ_PAYLOAD_BYTES == PAYLOAD_BYTES_MAX);
 /// A frame belongs to whoever was last given it: to the program after tpz_frame_alloc(), to the message after
 /// tpz_attach_sendmsg(), to the call after tpz_call(), to the program again when a completion or a reply brings it.
 pub struct tpz_frame_t {
-    held: Option<Held>,
+    held: Option<Bytes>,
     mark: Mark,
 }
 
-enum Held {
+enum Bytes {
     Alone(FrameMut),
     Shared(Frame),
 }
@@ -29,18 +29,18 @@ enum Held {
 const GONE: &str = "a frame always holds its bytes";
 
 impl tpz_frame_t {
-    fn new(held: Held) -> *mut tpz_frame_t {
+    fn new(held: Bytes) -> *mut tpz_frame_t {
         Box::into_raw(Box::new(tpz_frame_t { held: Some(held), mark: Mark::here() }))
     }
 
     /// For C: the bytes are its alone.
     pub fn alone(frame: FrameMut) -> *mut tpz_frame_t {
-        tpz_frame_t::new(Held::Alone(frame))
+        tpz_frame_t::new(Bytes::Alone(frame))
     }
 
     /// For C: somebody else may read them too.
     pub fn shared(frame: Frame) -> *mut tpz_frame_t {
-        tpz_frame_t::new(Held::Shared(frame))
+        tpz_frame_t::new(Bytes::Shared(frame))
     }
 
     /// NULL for none.
@@ -50,8 +50,8 @@ impl tpz_frame_t {
 
     fn bytes(&self) -> &[u8] {
         match self.held.as_ref().expect(GONE) {
-            Held::Alone(frame) => frame,
-            Held::Shared(frame) => frame,
+            Bytes::Alone(frame) => frame,
+            Bytes::Shared(frame) => frame,
         }
     }
 
@@ -63,8 +63,8 @@ impl tpz_frame_t {
     /// Fails when the frame is another endpoint's.
     pub fn check_pool(&self, pool: &Frames) -> Outcome<()> {
         let ours = match self.held.as_ref().expect(GONE) {
-            Held::Alone(frame) => frame.is_of(pool),
-            Held::Shared(frame) => frame.is_of(pool),
+            Bytes::Alone(frame) => frame.is_of(pool),
+            Bytes::Shared(frame) => frame.is_of(pool),
         };
         if ours {
             Ok(())
@@ -75,13 +75,14 @@ impl tpz_frame_t {
 
     /// Makes the bytes the holder's alone, if nobody else holds them.
     pub fn make_alone(&mut self) -> Outcome<&mut FrameMut> {
-        if let Some(Held::Shared(frame)) = self.held.take_if(|held| matches!(held, Held::Shared(_)))
+        if let Some(Bytes::Shared(frame)) =
+            self.held.take_if(|held| matches!(held, Bytes::Shared(_)))
         {
-            self.held = Some(frame.try_mut().map_or_else(Held::Shared, Held::Alone));
+            self.held = Some(frame.try_mut().map_or_else(Bytes::Shared, Bytes::Alone));
         }
         match self.held.as_mut().expect(GONE) {
-            Held::Alone(frame) => Ok(frame),
-            Held::Shared(_) => Err(failure(
+            Bytes::Alone(frame) => Ok(frame),
+            Bytes::Shared(_) => Err(failure(
                 TPZ_EBUSY,
                 "others hold the frame's bytes too (tpz_frame_dup, or a message under way): use another frame",
             )),
@@ -91,10 +92,10 @@ impl tpz_frame_t {
     /// Another handle; from now on the bytes are shared.
     pub fn share(&mut self) -> Frame {
         let frame = match self.held.take().expect(GONE) {
-            Held::Alone(frame) => frame.freeze(),
-            Held::Shared(frame) => frame,
+            Bytes::Alone(frame) => frame.freeze(),
+            Bytes::Shared(frame) => frame,
         };
-        self.held = Some(Held::Shared(frame.clone()));
+        self.held = Some(Bytes::Shared(frame.clone()));
         frame
     }
 
@@ -103,7 +104,7 @@ impl tpz_frame_t {
     pub fn into_mut(mut self) -> Outcome<FrameMut> {
         self.make_alone()?;
         match self.held.take() {
-            Some(Held::Alone(frame)) => Ok(frame),
+            Some(Bytes::Alone(frame)) => Ok(frame),
             _ => unreachable!("it was made so"),
         }
     }

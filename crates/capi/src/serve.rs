@@ -21,7 +21,7 @@ const _: () = assert!(TPZ_STATUS_RESERVED == netrpc::status::RESERVED);
 pub struct tpz_request_t {
     ep: Rc<Ep>,
     request: Request,
-    _place: Place,
+    _place: Permit,
 }
 
 /// What a request asks.
@@ -55,7 +55,7 @@ struct Places {
 }
 
 /// One of them.
-struct Place(Rc<Places>);
+struct Permit(Rc<Places>);
 
 impl Places {
     async fn room(&self) {
@@ -64,13 +64,13 @@ impl Places {
         }
     }
 
-    fn take(self: &Rc<Places>) -> Place {
+    fn take(self: &Rc<Places>) -> Permit {
         self.open.set(self.open.get() + 1);
-        Place(self.clone())
+        Permit(self.clone())
     }
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
         self.0.open.set(self.0.open.get() - 1);
         self.0.freed.notify_all();
@@ -81,7 +81,7 @@ impl Drop for Place {
 pub struct Arrived {
     ep: Weak<Ep>,
     request: Request,
-    place: Place,
+    place: Permit,
     handler: Handler,
 }
 

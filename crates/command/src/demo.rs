@@ -1,7 +1,7 @@
 //! `trapeze demo`: the main job, end to end, in a scratch directory.
 
 use crate::cli;
-use bench::trees::{self, Difference, Found};
+use bench::trees::{self, Difference, FoundFiles};
 use rustix::fs::Access;
 use std::fs;
 use std::io;
@@ -144,7 +144,7 @@ fn with_mount(
     arguments: &cli::Demo,
     cluster: &mut Processes,
     source: &Path,
-    found: &Found,
+    found: &FoundFiles,
     steps: &mut Steps,
     scratch: &Path,
 ) -> Result<()> {
@@ -182,7 +182,7 @@ fn with_mount(
 /// Copies with `copy` while an I/O server is killed at a third of the way and started again a second later.
 fn copy_with_a_crash(
     cluster: &mut Processes,
-    found: &Found,
+    found: &FoundFiles,
     target: &Path,
     copy: impl FnOnce(&mut dyn FnMut(u64)) -> io::Result<()>,
 ) -> Result<String> {
@@ -221,7 +221,7 @@ fn copy_with_a_crash(
 fn without_mount(
     cluster: &mut Processes,
     source: &Path,
-    found: &Found,
+    found: &FoundFiles,
     steps: &mut Steps,
 ) -> Result<()> {
     let reach = Reach { cluster: cluster.target(), key: None, insecure: false };

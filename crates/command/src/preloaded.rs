@@ -216,14 +216,16 @@ fn behind(executable: &Path) -> io::Result<Option<Vec<u8>>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{Cli, Command as Asked};
+    use crate::cli::{Cli, Command as CliCommand};
     use clap::Parser;
 
     #[test]
     fn sizes_that_no_program_can_run_with_are_refused() {
         let problem = |sizes: &str| {
             let words = format!("trapeze run {sizes} true");
-            let Asked::Run(arguments) = Cli::parse_from(words.split(' ')).command else { panic!() };
+            let CliCommand::Run(arguments) = Cli::parse_from(words.split(' ')).command else {
+                panic!()
+            };
             problem(&arguments).unwrap_or_default()
         };
         assert_eq!(problem("--memory 256K --room 256K --from 64K"), "");

@@ -12,7 +12,7 @@ use trapeze::client::{POOL_BYTES, Reach};
 use trapeze::config::{Machine, Memory};
 use trapeze::embedded::{Embedded, Mounted};
 use trapeze::lending::Lending;
-use trapeze::local::{Asked, LocalCluster, MANAGER_POOL_BYTES, Shape};
+use trapeze::local::{ClusterOptions, LocalCluster, MANAGER_POOL_BYTES, Shape};
 use trapeze::machine::{self, MachineError, Setup};
 use trapeze::machine_stat::total_memory;
 use trapeze::output;
@@ -136,7 +136,7 @@ pub fn up(arguments: &cli::Up) -> Result<(), ServeError> {
     let cluster = LocalCluster::open_or_create(&arguments.dir, &shape)?;
     output::say_when();
     let made = cluster.made();
-    let asked = Asked { servers, disks, listen, insecure, access };
+    let asked = ClusterOptions { servers, disks, listen, insecure, access };
     let run = run_up(arguments, cluster, &asked, usual.memory);
     let (cluster, mounted) = match run {
         Ok(running) => running,
@@ -175,7 +175,7 @@ pub fn up(arguments: &cli::Up) -> Result<(), ServeError> {
 fn run_up(
     arguments: &cli::Up,
     cluster: LocalCluster,
-    asked: &Asked,
+    asked: &ClusterOptions,
     memory: Memory,
 ) -> Result<(Embedded, Option<Mounted>), ServeError> {
     cluster.check(asked)?;

@@ -25,5 +25,5 @@ pub use incoming::{Cancelled, IncomingTable};
 pub use memory::{HeapRegion, Region};
 pub use pulse::Pulse;
 pub use rings::{
-    Counters, Endpoint, Message, Place, ReceiveMessage, SendMessage, payload_checksum,
+    Counters, Endpoint, Message, Placement, ReceiveMessage, SendMessage, payload_checksum,
 };

@@ -144,7 +144,7 @@ pub struct Counters {
 
 /// What [`Endpoint::place`] decided.
 #[derive(Debug)]
-pub enum Place {
+pub enum Placement {
     /// Put the data into the entry's `landed`, in order.
     Fill(ReceiveMessage),
     /// Skip the data: nobody wants it, or no frames are free. The message itself is still delivered.
@@ -395,11 +395,15 @@ impl Endpoint {
 
     /// Takes an entry for an arriving message whose control part has passed [`wire::ControlView::new`], and finds
     /// frames for its payload: the token's, or fresh ones as far as the entry's right goes.
-    pub fn place(&mut self, control: &Control, header: &Header) -> Place {
-        let Some(index) = self.receive_free.pop() else { return Place::Wait };
+    pub fn place(&mut self, control: &Control, header: &Header) -> Placement {
+        let Some(index) = self.receive_free.pop() else { return Placement::Wait };
         self.receive_entries[index as usize].control = *control;
         let wanted = header.following_bytes() == 0 || self.find_frames(index, header);
-        if wanted { Place::Fill(ReceiveMessage(index)) } else { Place::Skip(ReceiveMessage(index)) }
+        if wanted {
+            Placement::Fill(ReceiveMessage(index))
+        } else {
+            Placement::Skip(ReceiveMessage(index))
+        }
     }
 
     fn find_frames(&mut self, index: u16, header: &Header) -> bool {
@@ -453,9 +457,9 @@ impl Endpoint {
         let (control, header) =
             (sent.control, wire::ControlView::checked_before(&sent.control).header());
         let arrived = match self.place(&control, &header) {
-            Place::Wait => return self.transmitted(message),
-            Place::Skip(arrived) => arrived,
-            Place::Fill(arrived) => {
+            Placement::Wait => return self.transmitted(message),
+            Placement::Skip(arrived) => arrived,
+            Placement::Fill(arrived) => {
                 self.copy_across(&message, &arrived, header.trailer_bytes());
                 arrived
             }
@@ -528,9 +532,9 @@ mod tests {
     fn arrive(endpoint: &mut Endpoint, kind: Kind, data: &[u8], token: Token) -> bool {
         let (control, header) = sealed(kind, data, token);
         let message = match endpoint.place(&control, &header) {
-            Place::Wait => return false,
-            Place::Skip(message) => message,
-            Place::Fill(message) => {
+            Placement::Wait => return false,
+            Placement::Skip(message) => message,
+            Placement::Fill(message) => {
                 let mut rest = data;
                 for frame in &mut endpoint.arrived(&message).landed {
                     let n = rest.len().min(frame.len());
@@ -637,7 +641,7 @@ mod tests {
         let frame = endpoint.frames().alloc(1).unwrap();
         let token = endpoint.get_replytoken(&mut vec![frame]).unwrap();
         let (control, header) = sealed(Kind::Reply, b"sent", token);
-        let Place::Fill(message) = endpoint.place(&control, &header) else { panic!() };
+        let Placement::Fill(message) = endpoint.place(&control, &header) else { panic!() };
         endpoint.arrived(&message).landed[0][..4].copy_from_slice(b"bent");
         endpoint.deliver(message, &header);
         let message = endpoint.get_rcvmsg().unwrap();

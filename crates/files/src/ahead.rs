@@ -59,7 +59,7 @@ impl Drop for Room {
 }
 
 /// What was read ahead of some range.
-pub(crate) enum Found {
+pub(crate) enum Prefetched {
     Missing,
     /// It will come, or be missing: when the file changes.
     Coming,
@@ -99,12 +99,12 @@ impl Chunks {
     }
 
     /// The bytes of `range`, when all of them were read ahead. What was handed out completely is forgotten.
-    pub fn find(&mut self, range: &Range<u64>, now: Time) -> Found {
+    pub fn find(&mut self, range: &Range<u64>, now: Time) -> Prefetched {
         self.forget_old(now);
         let (mut at, mut coming, mut frames) = (range.start, false, Vec::new());
         for (start, chunk) in self.touching(range) {
             if start > at {
-                return Found::Missing;
+                return Prefetched::Missing;
             }
             let to = range.end.min(chunk.end);
             match &chunk.data {
@@ -114,11 +114,11 @@ impl Chunks {
             at = to;
         }
         match (at == range.end, coming) {
-            (false, _) => Found::Missing,
-            (true, true) => Found::Coming,
+            (false, _) => Prefetched::Missing,
+            (true, true) => Prefetched::Coming,
             (true, false) => {
                 self.note_served(range);
-                Found::Here(frames)
+                Prefetched::Here(frames)
             }
         }
     }
@@ -235,9 +235,9 @@ mod tests {
     use super::*;
     use endpoint::{Frames, HeapRegion};
 
-    fn frames_of(found: Found) -> Option<Vec<Vec<u8>>> {
+    fn frames_of(found: Prefetched) -> Option<Vec<Vec<u8>>> {
         match found {
-            Found::Here(frames) => Some(frames.iter().map(|frame| frame.to_vec()).collect()),
+            Prefetched::Here(frames) => Some(frames.iter().map(|frame| frame.to_vec()).collect()),
             _ => None,
         }
     }
@@ -254,13 +254,13 @@ mod tests {
         let second = begin(&mut chunks, 4..8);
         assert!(Room::take(&used, 1, 8).is_none());
         chunks.arrive(0, first, pool.copy_of(b"abcd"));
-        assert!(matches!(chunks.find(&(2..6), Time::ZERO), Found::Coming));
-        assert!(matches!(chunks.find(&(6..10), Time::ZERO), Found::Missing));
+        assert!(matches!(chunks.find(&(2..6), Time::ZERO), Prefetched::Coming));
+        assert!(matches!(chunks.find(&(6..10), Time::ZERO), Prefetched::Missing));
         chunks.arrive(4, second, pool.copy_of(b"efgh"));
         let found = frames_of(chunks.find(&(2..6), Time::ZERO));
         assert_eq!(found, Some(vec![b"cd".to_vec(), b"ef".to_vec()]));
         assert!(frames_of(chunks.find(&(0..2), Time::ZERO)).is_some());
-        assert!(matches!(chunks.find(&(0..2), Time::ZERO), Found::Missing));
+        assert!(matches!(chunks.find(&(0..2), Time::ZERO), Prefetched::Missing));
         assert_eq!(used.get(), 4);
     }
 
@@ -273,9 +273,9 @@ mod tests {
         chunks.forget(&(3..9));
         let new = chunks.begin(Handle(1), &(0..4), room(), Time::ZERO).unwrap();
         chunks.arrive(0, old, pool.copy_of(b"old!"));
-        assert!(matches!(chunks.find(&(0..4), Time::ZERO), Found::Coming));
+        assert!(matches!(chunks.find(&(0..4), Time::ZERO), Prefetched::Coming));
         chunks.arrive(0, new, pool.copy_of(b"new!"));
-        assert!(matches!(chunks.find(&(0..4), Time(2_000_000_000)), Found::Missing));
+        assert!(matches!(chunks.find(&(0..4), Time(2_000_000_000)), Prefetched::Missing));
         assert_eq!(used.get(), 0);
     }
 }

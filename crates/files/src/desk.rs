@@ -11,7 +11,7 @@
 use crate::Files;
 use crate::flags::{PUNCH_HOLE, ZERO_RANGE};
 use crate::locks::Wanted;
-use crate::places::Place;
+use crate::places::Worker;
 use crate::table::Open;
 use node::rings::{FileOp, FileReply, FileRequest, LockKind};
 use node::{Cx, Notify};
@@ -142,12 +142,12 @@ impl Files {
     /// One of the loops that serve the front.
     pub(crate) async fn front_loop(self) {
         let desk = self.desks.add(&self.cx);
-        let work = async |request, place: &Place| self.serve(request, &desk, place).await;
+        let work = async |request, place: &Worker| self.serve(request, &desk, place).await;
         self.front_places.work(&self.cx, || self.cx.front(), work).await;
         self.desks.remove(&desk);
     }
 
-    async fn serve(&self, request: FileRequest, desk: &Desk, place: &Place) {
+    async fn serve(&self, request: FileRequest, desk: &Desk, place: &Worker) {
         let (front, kind) = (request.front, crate::counters::kind(&request.op));
         let afterwards = self.afterwards(&request.op);
         let mut operation = pin!(Some(self.answer(request)));
@@ -167,7 +167,7 @@ impl Files {
     /// What is left to do of an operation that nobody waits for any more.
     async fn go_on(
         &self,
-        place: &Place,
+        place: &Worker,
         afterwards: Afterwards,
         mut operation: Pin<&mut Option<impl Future<Output = Option<Result<FileReply, Errno>>>>>,
     ) {

@@ -5,7 +5,7 @@ use crate::Files;
 use crate::flags::{EXCLUSIVE, TRUNCATE, permissions, writes};
 use crate::inode::File;
 use crate::limits::NAME_AGE_MAX;
-use crate::naming::Way;
+use crate::naming::OpenBy;
 use names::{Entry, How, READ, Span, Who};
 use node::rings::{DirectoryEntry, FileReply, Handle, OPEN_CLEARS_SET_ID};
 use std::rc::Rc;
@@ -130,9 +130,9 @@ impl Files {
     /// came by it is told so once, as in [`replaced`](Files::replaced).
     async fn open_believed(&self, who: &Who<'_>, id: FileId, mask: u32) -> Result<Entry, Errno> {
         let (parent, name) = match self.naming.way(id, self.cx.now()) {
-            Way::Number => return self.names.open(who, id, mask).await,
-            Way::Again => return Err(Errno::ESTALE),
-            Way::Name(parent, name) => (parent, name),
+            OpenBy::Number => return self.names.open(who, id, mask).await,
+            OpenBy::Again => return Err(Errno::ESTALE),
+            OpenBy::Name(parent, name) => (parent, name),
         };
         let entry = self.names.open_named(who, (parent, &name), id, mask).await;
         if entry == Err(Errno::ESTALE) {

@@ -9,7 +9,7 @@ use crate::gather::Gather;
 use crate::inode::File;
 use crate::read::at_once;
 use crate::table::Open;
-use crate::write::Place;
+use crate::write::Position;
 use names::Who;
 use node::rings::{FileReply, Handle};
 use std::ops::Range;
@@ -92,7 +92,7 @@ impl Files {
         let mut frame = self.frame((range.end - range.start) as usize).await?;
         frame.fill(0);
         let zeros = Gather::new(vec![frame.freeze()]);
-        self.accept(open, Place::Within(range.start), zeros).await.map(drop)
+        self.accept(open, Position::Within(range.start), zeros).await.map(drop)
     }
 
     /// Makes whole blocks a hole, durably.

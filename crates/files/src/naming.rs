@@ -28,7 +28,7 @@ struct Known {
 
 /// How an open is to be asked for.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum OpenBy {
     /// By number: no name is believed in.
     Number,
     /// By this name.
@@ -72,13 +72,13 @@ impl Names {
     }
 
     /// How an open of the file goes.
-    pub fn way(&self, file: FileId, now: Time) -> Way {
+    pub fn way(&self, file: FileId, now: Time) -> OpenBy {
         let mut names = self.names.borrow_mut();
-        let Some(known) = names.get_mut(&file) else { return Way::Number };
+        let Some(known) = names.get_mut(&file) else { return OpenBy::Number };
         let told = std::mem::take(&mut known.told);
         match told || now >= known.doubted_until {
-            true => Way::Name(known.name.0, known.name.1.clone()),
-            false => Way::Again,
+            true => OpenBy::Name(known.name.0, known.name.1.clone()),
+            false => OpenBy::Again,
         }
     }
 
@@ -146,9 +146,9 @@ mod tests {
         assert_eq!(names.path(two).as_deref(), Some("dir/a"));
         names.rename((dir, b"b"), (dir, b"a"), false);
         assert_eq!(names.path(one).as_deref(), Some("dir/a"));
-        assert_eq!(names.way(two, Time::ZERO), Way::Number);
+        assert_eq!(names.way(two, Time::ZERO), OpenBy::Number);
         set(two, dir, b"a");
-        assert_eq!(names.way(one, Time::ZERO), Way::Number);
+        assert_eq!(names.way(one, Time::ZERO), OpenBy::Number);
         names.forget(dir);
         assert_eq!(names.path(two).as_deref(), Some(".../a"));
         assert_eq!(names.path(dir), None);
@@ -160,12 +160,12 @@ mod tests {
     fn of_two_names_that_are_believed_the_one_just_told_counts() {
         let names = Names::default();
         let (dir, file) = (FileId::ROOT, FileId(8));
-        let by = |name: &[u8]| Way::Name(dir, name.into());
+        let by = |name: &[u8]| OpenBy::Name(dir, name.into());
         names.set(file, dir, b"log", LATER);
         assert_eq!([0, 1].map(|now| names.way(file, Time(now))), [by(b"log"), by(b"log")]);
         names.set(file, dir, b"log.1", LATER);
         assert_eq!(names.way(file, Time::ZERO), by(b"log.1"));
-        assert_eq!(names.way(file, Time::ZERO), Way::Again, "it may come by the old name");
+        assert_eq!(names.way(file, Time::ZERO), OpenBy::Again, "it may come by the old name");
         names.set(file, dir, b"log.1", LATER);
         assert_eq!(names.way(file, Time::ZERO), by(b"log.1"));
         assert_eq!(names.way(file, LATER), by(b"log.1"));

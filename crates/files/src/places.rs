@@ -14,7 +14,7 @@ use wire::Time;
 
 /// The places of one pool.
 pub(crate) struct Places {
-    all: RefCell<Vec<Rc<Place>>>,
+    all: RefCell<Vec<Rc<Worker>>>,
     /// Starts a loop.
     start: fn(&Files),
     /// How many loops may go on without a place, and how many do.
@@ -27,14 +27,14 @@ pub(crate) struct Places {
 
 /// That of one loop.
 #[derive(Default)]
-pub(crate) struct Place {
+pub(crate) struct Worker {
     /// Since when the loop is at work; `None`: it waits for some.
     since: Cell<Option<Time>>,
     /// Whether another loop has it: its own ends when it has done what it does.
     replaced: Cell<bool>,
 }
 
-impl Place {
+impl Worker {
     fn is_late(&self, now: Time) -> bool {
         self.since.get().is_some_and(|since| now.since(since) >= WORK_SPAN) && !self.replaced.get()
     }
@@ -49,8 +49,13 @@ impl Places {
 
     /// What each loop of the pool does: `work` on what `next` brings, one piece after the other, until another loop
     /// has taken its place.
-    pub async fn work<T>(&self, cx: &Cx, next: impl AsyncFn() -> T, work: impl AsyncFn(T, &Place)) {
-        let place = Rc::new(Place::default());
+    pub async fn work<T>(
+        &self,
+        cx: &Cx,
+        next: impl AsyncFn() -> T,
+        work: impl AsyncFn(T, &Worker),
+    ) {
+        let place = Rc::new(Worker::default());
         self.all.borrow_mut().push(place.clone());
         while !place.replaced.get() {
             let piece = self.wait(cx, &place, next()).await;
@@ -61,7 +66,7 @@ impl Places {
     }
 
     /// Waits for the next piece of work of the loop whose place it is.
-    async fn wait<T>(&self, cx: &Cx, place: &Place, next: impl Future<Output = T>) -> T {
+    async fn wait<T>(&self, cx: &Cx, place: &Worker, next: impl Future<Output = T>) -> T {
         place.since.set(None);
         self.idle.set(self.idle.get() + 1);
         let piece = next.await;
@@ -73,7 +78,7 @@ impl Places {
         piece
     }
 
-    fn late(&self, now: Time) -> Vec<Rc<Place>> {
+    fn late(&self, now: Time) -> Vec<Rc<Worker>> {
         self.all.borrow().iter().filter(|place| place.is_late(now)).cloned().collect()
     }
 }
@@ -94,7 +99,7 @@ impl Files {
     }
 
     /// Starts another loop in this place, unless that has happened or too many go on without one already.
-    pub(crate) fn replace(&self, places: &Places, place: &Place) {
+    pub(crate) fn replace(&self, places: &Places, place: &Worker) {
         let behind = places.behind.get();
         if behind < places.spare && !place.replaced.replace(true) {
             places.behind.set(behind + 1);

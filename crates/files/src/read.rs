@@ -1,7 +1,7 @@
 //! Reading: what was written here and is not yet stable lies over what the servers have; holes are zeros.
 
 use crate::Files;
-use crate::ahead::Found;
+use crate::ahead::Prefetched;
 use crate::gather::Gather;
 use crate::inode::File;
 use crate::limits::{READ_BYTES_MAX, READ_FRAMES_MAX};
@@ -53,9 +53,9 @@ impl Files {
             let found = file.state.borrow_mut().chunks.find(&range, self.cx.now());
             let changed = file.changed.wait();
             match found {
-                Found::Here(frames) => return Ok(frames),
-                Found::Coming => changed.await,
-                Found::Missing => return self.fetch(file, range).await,
+                Prefetched::Here(frames) => return Ok(frames),
+                Prefetched::Coming => changed.await,
+                Prefetched::Missing => return self.fetch(file, range).await,
             }
         }
     }

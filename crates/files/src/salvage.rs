@@ -34,7 +34,7 @@ const ROUNDS: u32 = 8;
 /// As much of a directory as tells whether it has names.
 const LISTED_BYTES: usize = 4096;
 
-type Asked<T> = Result<T, Failure>;
+type Attempt<T> = Result<T, Failure>;
 
 /// Why it ends early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,7 +146,7 @@ struct Salvage<'a> {
 }
 
 impl Salvage<'_> {
-    async fn run(&self) -> Asked<Report> {
+    async fn run(&self) -> Attempt<Report> {
         let mut report = Report::default();
         let mut rounds = 1;
         loop {
@@ -159,7 +159,7 @@ impl Salvage<'_> {
         }
     }
 
-    async fn make_all(&self, report: &mut Report) -> Asked<()> {
+    async fn make_all(&self, report: &mut Report) -> Attempt<()> {
         self.ask_whether_lost().await?;
         let objects = self.list().await?;
         (self.tell)(Step::Files(objects.len()));
@@ -176,7 +176,7 @@ impl Salvage<'_> {
     }
 
     /// An error where no names were lost. The root is known in every store: nothing is made.
-    async fn ask_whether_lost(&self) -> Asked<()> {
+    async fn ask_whether_lost(&self) -> Attempt<()> {
         let layout = Layout::new(1, UNIT_BYTES_DEFAULT, &[Home::default()]).expect("one column");
         let root = Salvaged {
             attr: Attr { file: FileId::ROOT, ..Attr::default() },
@@ -208,7 +208,7 @@ impl Salvage<'_> {
         listed.await.is_ok_and(|listing| listing.entries.iter().all(|entry| is_own(&entry.name)))
     }
 
-    async fn list(&self) -> Asked<Objects> {
+    async fn list(&self) -> Attempt<Objects> {
         let servers = self.names.servers().await.map_err(Failure::Manager)?;
         let mut found = Objects::new();
         for server in servers {
@@ -230,14 +230,14 @@ impl Salvage<'_> {
     }
 
     /// Makes one file, if the names lack it.
-    async fn file(&self, file: FileId, objects: &[(Home, u16)]) -> Asked<Outcome> {
+    async fn file(&self, file: FileId, objects: &[(Home, u16)]) -> Attempt<Outcome> {
         match self.names.get_attr(file).await {
             Ok(_) => return Ok(Outcome::Known),
             Err(Errno::ESTALE) => {}
             Err(errno) => return Err(Failure::Manager(errno)),
         }
         let asked = objects.iter().map(|(home, column)| self.object(file, *home, *column));
-        let asked = node::all(asked).await.into_iter().collect::<Asked<Vec<Object>>>()?;
+        let asked = node::all(asked).await.into_iter().collect::<Attempt<Vec<Object>>>()?;
         match assemble(file, &asked) {
             Assembled::Nothing => Ok(Outcome::Empty),
             Assembled::Unknown(why) => Ok(Outcome::Left(why)),
@@ -245,7 +245,7 @@ impl Salvage<'_> {
         }
     }
 
-    async fn object(&self, file: FileId, home: Home, column: u16) -> Asked<Object> {
+    async fn object(&self, file: FileId, home: Home, column: u16) -> Attempt<Object> {
         let object = wire::ObjectId { volume: self.volume(), file, column };
         let told = self.stripe.description(home.server, Kept { object, disk: home.disk }).await;
         match told {
@@ -258,7 +258,7 @@ impl Salvage<'_> {
         }
     }
 
-    async fn make(&self, found: Salvaged) -> Asked<Outcome> {
+    async fn make(&self, found: Salvaged) -> Attempt<Outcome> {
         let (size, named, lost) = (found.attr.size, !found.path.is_empty(), found.lost);
         let path = self.names.salvage(&Who::ROOT, found).await.map_err(Failure::Manager)?;
         Ok(match path.is_empty() {
@@ -268,7 +268,7 @@ impl Salvage<'_> {
     }
 
     /// Has the manager compare what was made with its objects: that gives it its size.
-    async fn compare(&self, report: &mut Report) -> Asked<()> {
+    async fn compare(&self, report: &mut Report) -> Attempt<()> {
         if report.made.is_empty() {
             return Ok(());
         }
@@ -286,7 +286,7 @@ impl Salvage<'_> {
                 file.size = entry.map_or(file.size, |entry| entry.attr.size);
                 Ok(())
             });
-            node::all(each).await.into_iter().collect::<Asked<()>>()?;
+            node::all(each).await.into_iter().collect::<Attempt<()>>()?;
             (self.tell)(Step::Compared(some.len()));
         }
         Ok(())

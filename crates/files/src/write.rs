@@ -28,7 +28,7 @@ enum Work {
 
 /// Where in a file data goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Position {
     /// From here on; the file becomes longer if need be.
     At(u64),
     /// From here on, as far as the file goes.
@@ -37,16 +37,16 @@ pub(crate) enum Place {
     End,
 }
 
-impl Place {
+impl Position {
     /// The offset, and what of `data` goes there in a file of `size` bytes.
     fn cut(self, data: Gather, size: u64) -> (u64, Gather) {
         match self {
-            Place::At(offset) => (offset, data),
-            Place::Within(offset) if offset + data.len() > size => {
+            Position::At(offset) => (offset, data),
+            Position::Within(offset) if offset + data.len() > size => {
                 (offset, data.slice(0..size.saturating_sub(offset)))
             }
-            Place::Within(offset) => (offset, data),
-            Place::End => (size, data),
+            Position::Within(offset) => (offset, data),
+            Position::End => (size, data),
         }
     }
 }
@@ -79,7 +79,7 @@ impl Files {
         if flags.clears_set_id {
             self.clear_set_id(&open.file).await?;
         }
-        let place = if open.flags & APPEND == 0 { Place::At(offset) } else { Place::End };
+        let place = if open.flags & APPEND == 0 { Position::At(offset) } else { Position::End };
         let bytes = self.accept(&open, place, Gather::new(data)).await?;
         if flags.direct {
             // A reader beside may have filled the kernel's pages while the write was on its way: the next open must not
@@ -96,12 +96,12 @@ impl Files {
     pub(crate) async fn accept(
         &self,
         open: &Open,
-        place: Place,
+        place: Position,
         data: Gather,
     ) -> Result<u64, Errno> {
         let file = &open.file;
         self.wait_for_room(file, data.held()).await;
-        let appends = place == Place::End;
+        let appends = place == Position::End;
         if appends && (!self.is_fresh(file) || file.state.borrow().entry.is_hint()) {
             self.refresh(file).await?;
         }

@@ -241,7 +241,7 @@ pub fn serve_ring(ring: &Ring, spin: bool) {
 }
 
 /// What the client knows of a slot.
-struct Asked {
+struct Exchange {
     sequence: u64,
     start: Option<Instant>,
 }
@@ -250,8 +250,8 @@ struct Asked {
 pub fn use_ring(ring: &Ring, series: &mut Series<'_>) {
     let (mut sum, mut begun, mut ended) = (0u64, 0, 0);
     let answered = |slot: usize| ring.answer(slot).load(Ordering::Acquire);
-    let mut slots: Vec<Asked> =
-        (0..series.depth).map(|slot| Asked { sequence: answered(slot), start: None }).collect();
+    let mut slots: Vec<Exchange> =
+        (0..series.depth).map(|slot| Exchange { sequence: answered(slot), start: None }).collect();
     while ended < series.count {
         let ended_before = ended;
         for (slot, asked) in slots.iter_mut().enumerate() {
@@ -275,7 +275,7 @@ pub fn use_ring(ring: &Ring, series: &mut Series<'_>) {
                 }
             }
         }
-        let answered_now = |(slot, asked): (usize, &Asked)| {
+        let answered_now = |(slot, asked): (usize, &Exchange)| {
             asked.start.is_some() && answered(slot) == asked.sequence
         };
         match (ended == ended_before, series.spin) {

@@ -66,7 +66,7 @@ pub use opens::{Holder, Opens};
 pub use permissions::{EXECUTE, READ, WRITE, Who, without_set_id};
 pub use quarantine::{Aside, Standing, Unclaimed};
 pub use record::{Policy, Removed};
-pub use rename::Place;
+pub use rename::DirectoryEntry;
 pub use restoration::{Restoration, Restored};
 pub use restored::{accept, restored};
 pub use roles::{Candidate, Choice, choose};

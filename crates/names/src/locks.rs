@@ -39,7 +39,7 @@ pub enum LockOutcome {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Held {
+struct OwnedLock {
     owner: LockOwner,
     lock: Lock,
 }
@@ -47,7 +47,7 @@ struct Held {
 /// The locks on one target.
 #[derive(Debug, Default)]
 struct Holders {
-    held: Vec<Held>,
+    held: Vec<OwnedLock>,
 }
 
 /// All locks of a volume.
@@ -56,7 +56,7 @@ pub struct Locks {
     targets: BTreeMap<LockTarget, Holders>,
 }
 
-fn conflict(a: &Held, b: &Held) -> bool {
+fn conflict(a: &OwnedLock, b: &OwnedLock) -> bool {
     let exclusive = a.lock.kind == LockKind::Write || b.lock.kind == LockKind::Write;
     let overlap = a.lock.start <= b.lock.end && b.lock.start <= a.lock.end;
     a.owner != b.owner && exclusive && overlap
@@ -68,12 +68,12 @@ fn touches(a: &Lock, b: &Lock) -> bool {
 }
 
 impl Holders {
-    fn conflicting(&self, wanted: &Held) -> Option<Lock> {
+    fn conflicting(&self, wanted: &OwnedLock) -> Option<Lock> {
         self.held.iter().find(|held| conflict(held, wanted)).map(|held| held.lock)
     }
 
     /// The owner has this on these bytes from now on, whatever it had there before.
-    fn set(&mut self, wanted: Held) {
+    fn set(&mut self, wanted: OwnedLock) {
         let (start, end) = (wanted.lock.start, wanted.lock.end);
         let mut pieces = Vec::new();
         self.held.retain(|held| {
@@ -82,10 +82,10 @@ impl Holders {
                 return true;
             }
             if held.lock.start < start {
-                pieces.push(Held { lock: Lock { end: start - 1, ..held.lock }, ..*held });
+                pieces.push(OwnedLock { lock: Lock { end: start - 1, ..held.lock }, ..*held });
             }
             if held.lock.end > end {
-                pieces.push(Held { lock: Lock { start: end + 1, ..held.lock }, ..*held });
+                pieces.push(OwnedLock { lock: Lock { start: end + 1, ..held.lock }, ..*held });
             }
             false
         });
@@ -96,7 +96,7 @@ impl Holders {
     }
 
     /// Joins the lock with its neighbours of the same kind.
-    fn insert(&mut self, mut wanted: Held) {
+    fn insert(&mut self, mut wanted: OwnedLock) {
         self.held.retain(|held| {
             let (mine, other) = (&mut wanted.lock, held.lock);
             let same = held.owner == wanted.owner && other.kind == mine.kind;
@@ -111,10 +111,10 @@ impl Holders {
 
     /// How many locks are held once the owner has this on these bytes: what is left of its others on both sides counts,
     /// unless it joins.
-    fn held_with(&self, wanted: &Held) -> usize {
-        let Held { owner, lock } = wanted;
+    fn held_with(&self, wanted: &OwnedLock) -> usize {
+        let OwnedLock { owner, lock } = wanted;
         let (mut gone, mut left) = (0, usize::from(lock.kind != LockKind::Unlock));
-        for Held { lock: other, .. } in self.held.iter().filter(|held| held.owner == *owner) {
+        for OwnedLock { lock: other, .. } in self.held.iter().filter(|held| held.owner == *owner) {
             let joins = other.kind == lock.kind;
             let overlaps = other.start <= lock.end && lock.start <= other.end;
             gone += usize::from(overlaps || joins && touches(other, lock));
@@ -126,7 +126,7 @@ impl Holders {
     }
 
     /// Whether there is room for that. What needs no more than there is always finds it.
-    fn has_room(&self, wanted: &Held) -> bool {
+    fn has_room(&self, wanted: &OwnedLock) -> bool {
         let held = self.held_with(wanted);
         held <= self.held.len() || held <= LOCKS_MAX
     }
@@ -135,7 +135,7 @@ impl Holders {
 impl Locks {
     /// The lock that keeps `owner` from getting `lock`.
     pub fn test(&self, target: LockTarget, owner: LockOwner, lock: Lock) -> Option<Lock> {
-        self.targets.get(&target)?.conflicting(&Held { owner, lock })
+        self.targets.get(&target)?.conflicting(&OwnedLock { owner, lock })
     }
 
     /// Takes or releases a lock. ENOLCK when there would be too many locks on the file, as a release in the middle of
@@ -149,7 +149,7 @@ impl Locks {
         if lock.start > lock.end {
             return Err(Errno::EINVAL);
         }
-        let wanted = Held { owner, lock };
+        let wanted = OwnedLock { owner, lock };
         let holders = self.targets.entry(target).or_default();
         if !holders.has_room(&wanted) {
             return Err(Errno::ENOLCK);
@@ -189,7 +189,7 @@ impl Locks {
         end: u64,
     ) -> Vec<Lock> {
         let held = self.targets.get(&target).into_iter().flat_map(|holders| &holders.held);
-        let touched = |held: &&Held| held.lock.start <= end && start <= held.lock.end;
+        let touched = |held: &&OwnedLock| held.lock.start <= end && start <= held.lock.end;
         let mut own: Vec<Lock> =
             held.filter(|held| held.owner == owner).filter(touched).map(|held| held.lock).collect();
         own.sort_by_key(|lock| lock.start);
@@ -243,7 +243,7 @@ mod tests {
     fn a_release_in_the_middle_of_a_lock_needs_room() {
         let mut locks = Locks::default();
         locks.set(BYTES, owner(1), lock(LockKind::Write, 0, 9)).unwrap();
-        let other = |at| Held { owner: owner(2), lock: lock(LockKind::Write, 2 * at, 2 * at) };
+        let other = |at| OwnedLock { owner: owner(2), lock: lock(LockKind::Write, 2 * at, 2 * at) };
         let holders = locks.targets.get_mut(&BYTES).unwrap();
         holders.held.extend((5..LOCKS_MAX as u64 + 4).map(other));
         let mut set = |who, kind, at| locks.set(BYTES, owner(who), lock(kind, at, at));
@@ -273,7 +273,7 @@ mod tests {
                         LockKind::Write => false,
                     })
                 });
-                let wanted = Held { owner: owner(who), lock: lock(kind, start, end) };
+                let wanted = OwnedLock { owner: owner(who), lock: lock(kind, start, end) };
                 let expected = locks.targets.entry(BYTES).or_default().held_with(&wanted);
                 let outcome = locks.set(BYTES, wanted.owner, wanted.lock).unwrap();
                 prop_assert_eq!(outcome == LockOutcome::Done, free);

@@ -19,7 +19,7 @@ const WHITEOUT_ALONE: u32 = WHITEOUT | NO_REPLACE;
 
 /// A name in a directory.
 #[derive(Clone, Copy, Debug)]
-pub struct Place<'a> {
+pub struct DirectoryEntry<'a> {
     /// The directory.
     pub parent: FileId,
     /// The name.
@@ -60,8 +60,8 @@ impl Transaction<'_> {
     pub fn rename(
         &mut self,
         who: &Who<'_>,
-        from: Place<'_>,
-        to: Place<'_>,
+        from: DirectoryEntry<'_>,
+        to: DirectoryEntry<'_>,
         flags: u32,
     ) -> Result<(), Errno> {
         if !matches!(flags, 0 | NO_REPLACE | EXCHANGE | WHITEOUT | WHITEOUT_ALONE) {
@@ -91,8 +91,8 @@ impl Transaction<'_> {
     fn rename_directories(
         &self,
         who: &Who<'_>,
-        from: Place<'_>,
-        to: Place<'_>,
+        from: DirectoryEntry<'_>,
+        to: DirectoryEntry<'_>,
     ) -> Result<Directories, Errno> {
         let mut all = vec![self.inode(from.parent)?];
         if to.parent != from.parent {
@@ -108,7 +108,12 @@ impl Transaction<'_> {
         Ok(Directories { all, to })
     }
 
-    fn renamed(&self, from: Place<'_>, to: Place<'_>, flags: u32) -> Result<Renamed, Errno> {
+    fn renamed(
+        &self,
+        from: DirectoryEntry<'_>,
+        to: DirectoryEntry<'_>,
+        flags: u32,
+    ) -> Result<Renamed, Errno> {
         check_name(from.name)?;
         check_name(to.name)?;
         if [from.name, to.name].iter().any(|name| matches!(*name, b"." | b"..")) {
@@ -131,8 +136,8 @@ impl Transaction<'_> {
     /// EINVAL when a directory would come to lie in itself; what would replace its own ancestor finds it not empty.
     fn check_loops(
         &self,
-        from: Place<'_>,
-        to: Place<'_>,
+        from: DirectoryEntry<'_>,
+        to: DirectoryEntry<'_>,
         renamed: &Renamed,
         flags: u32,
     ) -> Result<(), Errno> {
@@ -168,8 +173,8 @@ impl Transaction<'_> {
     fn replace(
         &mut self,
         directories: &mut Directories,
-        from: Place<'_>,
-        to: Place<'_>,
+        from: DirectoryEntry<'_>,
+        to: DirectoryEntry<'_>,
         renamed: Renamed,
     ) -> Result<(), Errno> {
         let Renamed { source, mut moved, target } = renamed;
@@ -206,8 +211,8 @@ impl Transaction<'_> {
     fn exchange(
         &mut self,
         directories: &mut Directories,
-        first: (Place<'_>, Named, Inode),
-        second: (Place<'_>, Named, Inode),
+        first: (DirectoryEntry<'_>, Named, Inode),
+        second: (DirectoryEntry<'_>, Named, Inode),
     ) {
         let ((from, source, mut moved), (to, target, mut other)) = (first, second);
         self.put_name(from.parent, from.name, Named { position: source.position, ..target });

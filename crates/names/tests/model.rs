@@ -1,7 +1,7 @@
 //! The manager against a tree in memory: any operations, with restarts and checkpoints between them.
 
 use crate::common::{ROOT, World};
-use names::{How, Place, Span, VolumeSettings, Who};
+use names::{DirectoryEntry, How, Span, VolumeSettings, Who};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use wire::{Errno, FileId, VolumeId};
@@ -234,8 +234,10 @@ fn take(mut world: World, model: &mut Model, step: Step) -> World {
             let (parent, new_parent) = (model.directory(from), model.directory(to));
             let (name, new_name) = (name(from_name), name(to_name));
             let expected = model.rename((parent, &name), (new_parent, &new_name), flags);
-            let (from, to) =
-                (Place { parent, name: &name }, Place { parent: new_parent, name: &new_name });
+            let (from, to) = (
+                DirectoryEntry { parent, name: &name },
+                DirectoryEntry { parent: new_parent, name: &new_name },
+            );
             let result = world.change(|t| t.rename(&WHO, from, to, flags));
             assert_eq!(result, expected, "{from:?} {to:?} {flags}");
         }

@@ -3,7 +3,7 @@
 use crate::common::{CLIENT, ROOT, World};
 use names::rename::{EXCHANGE, NO_REPLACE, WHITEOUT};
 use names::xattr::{CREATE, REPLACE};
-use names::{EXECUTE, Final, How, Place, READ, Transaction, WRITE, Who};
+use names::{DirectoryEntry, EXECUTE, Final, How, READ, Transaction, WRITE, Who};
 use wire::{Errno, FileId, FileKind, SetAttr, SetTime, Wall};
 
 const WHO: Who<'static> = Who::ROOT;
@@ -577,8 +577,8 @@ fn a_call_is_executed_once_even_over_a_restart() {
     assert_eq!(make(&mut world, 1, b"d"), Ok(first));
     make(&mut world, 3, b"e").unwrap();
     assert_eq!(make(&mut world, 1, b"d"), Err(Errno::ECANCELED));
-    let from = Place { parent: ROOT, name: b"e" };
-    let to = Place { parent: ROOT, name: b"g" };
+    let from = DirectoryEntry { parent: ROOT, name: b"e" };
+    let to = DirectoryEntry { parent: ROOT, name: b"g" };
     let rename = |t: &mut Transaction<'_>| t.rename(&WHO, from, to, 0).map(|()| Vec::new());
     assert_eq!(world.once(3, 4, rename), Ok(vec![]));
     assert_eq!(world.once(3, 4, rename), Ok(vec![]));

@@ -246,10 +246,10 @@ fn pages_that_are_not_needed_leave_at_once() {
 }
 
 /// What a node's memory holds of pages that were used: when they were, and how old they count.
-type Held = BTreeMap<(u16, PageId), Page>;
+type Resident = BTreeMap<(u16, PageId), Page>;
 
-fn held(world: &World) -> Held {
-    let mut held = Held::new();
+fn held(world: &World) -> Resident {
+    let mut held = Resident::new();
     for (at, service) in world.services.iter().enumerate() {
         service.inspect(|memory, _| {
             held.extend(memory.pages().map(|(_, _, page)| ((at as u16 + 1, page.id), *page)));

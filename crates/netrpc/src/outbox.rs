@@ -8,7 +8,7 @@ use wire::{CallHeader, Control, Header, NodeId};
 
 /// A message that found the send ring full.
 #[derive(Debug)]
-struct Held {
+struct QueuedMessage {
     control: Control,
     to: NodeId,
     data: Vec<Frame>,
@@ -20,7 +20,7 @@ struct Held {
 #[derive(Debug)]
 pub(crate) struct Outbox {
     id: NodeId,
-    held: VecDeque<Held>,
+    held: VecDeque<QueuedMessage>,
     lost: u64,
 }
 
@@ -105,7 +105,7 @@ impl Outbox {
         match endpoint.get_sendmsg() {
             Some(message) => send(self.id, endpoint, message, control, to, data, trailer),
             None if self.held.len() >= OUTBOX => self.lost += 1,
-            None => self.held.push_back(Held {
+            None => self.held.push_back(QueuedMessage {
                 control: *control,
                 to,
                 data: data.to_vec(),

@@ -17,7 +17,7 @@ pub struct Outcome {
 }
 
 /// A point with the measures there: formulas of the first seed, means of what was simulated.
-struct Place {
+struct MeasuredPoint {
     at: Vec<(&'static str, Level)>,
     values: Vec<Value>,
 }
@@ -44,24 +44,24 @@ impl Experiment {
         Outcome { table, figure }
     }
 
-    fn places(&self, results: &[Vec<Value>]) -> Vec<Place> {
+    fn places(&self, results: &[Vec<Value>]) -> Vec<MeasuredPoint> {
         let points = self.points();
         assert_eq!(points.len(), results.len(), "a result for each point");
         let seeds = self.seeds.len();
         let place = |(points, results): (&[super::Point], &[Vec<Value>])| {
             let measures = 0..self.model.measures.len();
             let values = measures.map(|measure| mean(results.iter().map(|values| values[measure])));
-            Place { at: points[0].at.clone(), values: values.collect() }
+            MeasuredPoint { at: points[0].at.clone(), values: values.collect() }
         };
         points.chunks(seeds).zip(results.chunks(seeds)).map(place).collect()
     }
 
-    fn rows(&self, expected: &Expected, places: &[Place]) -> Vec<Row> {
+    fn rows(&self, expected: &Expected, places: &[MeasuredPoint]) -> Vec<Row> {
         let here = places.iter().filter(|place| is_selected(&expected.at, &place.at));
         here.map(|place| self.row(expected, place)).collect()
     }
 
-    fn row(&self, expected: &Expected, place: &Place) -> Row {
+    fn row(&self, expected: &Expected, place: &MeasuredPoint) -> Row {
         let measure = &self.model.measures[expected.measure];
         let value = place.values[expected.measure];
         let at = self.varying(&place.at, measure.ignores);
@@ -99,7 +99,7 @@ impl Experiment {
         }
     }
 
-    fn drawing(&self, figure: &RawFigure, places: &[Place]) -> Drawing {
+    fn drawing(&self, figure: &RawFigure, places: &[MeasuredPoint]) -> Drawing {
         match figure {
             RawFigure::Lines { x, y, along, x_least, y_least, y_most, marks } => {
                 let (x, y) = (x.get_ref().as_str(), y.get_ref().as_str());
@@ -140,7 +140,7 @@ impl Experiment {
     }
 
     /// A place's value on an axis or of a measure.
-    fn coordinate(&self, name: &str, place: &Place) -> Option<f64> {
+    fn coordinate(&self, name: &str, place: &MeasuredPoint) -> Option<f64> {
         if let Some(measure) = self.model.measure(name) {
             return place.values[measure].formula.or(place.values[measure].simulated);
         }
@@ -157,10 +157,10 @@ impl Experiment {
         drawn.or_else(longest).map_or("", |(name, _)| *name)
     }
 
-    fn series(&self, x: &str, y: &str, along: &str, places: &[Place]) -> Vec<Series> {
+    fn series(&self, x: &str, y: &str, along: &str, places: &[MeasuredPoint]) -> Vec<Series> {
         let along = self.along(along);
         let measure = self.model.measure(y).expect("a measure that the loader found");
-        let mut groups: Vec<(String, Vec<&Place>)> = Vec::new();
+        let mut groups: Vec<(String, Vec<&MeasuredPoint>)> = Vec::new();
         for place in places {
             let name = self.varying(&place.at, &[along]);
             match groups.iter_mut().find(|(known, _)| *known == name) {
@@ -174,7 +174,7 @@ impl Experiment {
         for (colour, (name, group)) in colours.zip(&groups) {
             let has_formula = group.iter().any(|place| place.values[measure].formula.is_some());
             for (kind, value) in KINDS {
-                let point = |place: &&Place| {
+                let point = |place: &&MeasuredPoint| {
                     Some((self.coordinate(x, place)?, value(place.values[measure])?))
                 };
                 let points: Vec<_> = group.iter().filter_map(point).collect();
@@ -191,7 +191,7 @@ impl Experiment {
     }
 
     /// What the paper has of this measure, as points.
-    fn paper_series(&self, x: &str, measure: usize, places: &[Place]) -> Option<Series> {
+    fn paper_series(&self, x: &str, measure: usize, places: &[MeasuredPoint]) -> Option<Series> {
         let here = self.expected.iter().filter(|expected| expected.measure == measure);
         let point = |expected: &Expected| {
             let place = places.iter().find(|place| is_selected(&expected.at, &place.at))?;
@@ -202,7 +202,7 @@ impl Experiment {
         Some(Series { name: "the paper".into(), points, style: Style::Points, colour })
     }
 
-    fn bars(&self, x: &str, y: &str, places: &[Place]) -> BarChart {
+    fn bars(&self, x: &str, y: &str, places: &[MeasuredPoint]) -> BarChart {
         let measure = self.model.measure(y).expect("a measure that the loader found");
         let levels = self.levels(x);
         let categories = levels.iter().map(|level| self.level_name(x, level)).collect();
@@ -225,7 +225,7 @@ impl Experiment {
     }
 
     /// What the paper has of a measure at a place.
-    fn paper_at(&self, measure: usize, place: &Place) -> Option<f64> {
+    fn paper_at(&self, measure: usize, place: &MeasuredPoint) -> Option<f64> {
         let mut here = self.expected.iter().filter(|expected| expected.measure == measure);
         here.find(|expected| is_selected(&expected.at, &place.at))?.paper
     }

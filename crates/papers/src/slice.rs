@@ -7,5 +7,5 @@
 mod bench;
 mod setup;
 
-pub use bench::{Bench, Measured, Until, Way};
+pub use bench::{Bench, Direction, Measured, Until};
 pub use setup::{Machines, Setup};

@@ -1,6 +1,6 @@
 //! The services on modelled machines.
 
-use papers::slice::{Bench, Machines, Setup, Until, Way};
+use papers::slice::{Bench, Direction, Machines, Setup, Until};
 use sim::hardware::measure::round_trip;
 use sim::queue::Picos;
 
@@ -15,10 +15,10 @@ fn a_file_comes_back_and_a_seed_is_a_run() {
     let run = || {
         let mut bench = Bench::new(setup(Machines::scsi(), 2, 2)).unwrap();
         let bytes = Until::Bytes(4 << 20);
-        let written = bench.stream(Way::Write, bytes);
+        let written = bench.stream(Direction::Write, bytes);
         bench.prepare(4 << 20);
         bench.flush_caches();
-        let read = bench.stream(Way::Read, bytes);
+        let read = bench.stream(Direction::Read, bytes);
         assert_eq!((written.bytes, read.bytes), (4 << 20, 4 << 20));
         (bench.world().fingerprint(), written, read)
     };
@@ -45,7 +45,7 @@ fn the_bus_bounds_an_ide_server() {
     let mut bench = Bench::new(setup(Machines::ide(), 1, 4)).unwrap();
     bench.prepare(Until::Steady.bytes_needed());
     bench.flush_caches();
-    let read = bench.stream(Way::Read, Until::Steady);
+    let read = bench.stream(Direction::Read, Until::Steady);
     assert!((38.8e6..=41.2e6).contains(&read.rate), "{read:?}");
     assert!(read.server_bus > 0.95, "{read:?}");
 }

@@ -20,7 +20,7 @@ use super::keeper::Bell;
 use super::limits::*;
 use super::queues::{Frame, Leaving, Resident, Staging};
 use super::table::{Page, State, Table};
-use super::uffd::{Found, Is, PageMap, Stopped, Uffd, Why, errno};
+use super::uffd::{Is, PageMap, PageRange, Stopped, Uffd, Why, errno};
 pub(super) use ahead::Streams;
 use ahead::is_away;
 use arrayvec::ArrayVec;

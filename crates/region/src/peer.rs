@@ -34,7 +34,7 @@ use std::io;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use upkeep::PeerUpkeep;
 pub(super) use way::ahead_max;
-use way::{Mailbox, Way};
+use way::{Connection, Mailbox};
 
 /// How a region's pages are kept by others.
 #[derive(Clone, Debug)]
@@ -117,7 +117,7 @@ impl Shared {
     }
 
     /// A holder was reached.
-    fn admit(&self, at: usize, way: Way) -> Way {
+    fn admit(&self, at: usize, way: Connection) -> Connection {
         let holder = &self.keeping().holders()[at];
         if holder.note(way.there.node, way.there.incarnation) {
             self.keeping().raise_alarm();

@@ -38,7 +38,7 @@ impl<T> Spin<T> {
         Spin { held: AtomicBool::new(false), value: UnsafeCell::new(value) }
     }
 
-    fn lock(&self) -> Held<'_, T> {
+    fn lock(&self) -> Guard<'_, T> {
         let mut looks = 0;
         while self.held.swap(true, Ordering::Acquire) {
             looks += 1;
@@ -47,13 +47,13 @@ impl<T> Spin<T> {
             }
             std::hint::spin_loop();
         }
-        Held(self)
+        Guard(self)
     }
 }
 
-struct Held<'a, T>(&'a Spin<T>);
+struct Guard<'a, T>(&'a Spin<T>);
 
-impl<T> Deref for Held<'_, T> {
+impl<T> Deref for Guard<'_, T> {
     type Target = T;
     fn deref(&self) -> &T {
         // SAFETY: this handle exists once, see `lock`.
@@ -61,14 +61,14 @@ impl<T> Deref for Held<'_, T> {
     }
 }
 
-impl<T> DerefMut for Held<'_, T> {
+impl<T> DerefMut for Guard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: this handle exists once, see `lock`.
         unsafe { &mut *self.0.value.get() }
     }
 }
 
-impl<T> Drop for Held<'_, T> {
+impl<T> Drop for Guard<'_, T> {
     fn drop(&mut self) {
         self.0.held.store(false, Ordering::Release);
     }

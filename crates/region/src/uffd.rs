@@ -387,7 +387,7 @@ impl Is {
 /// Pages that follow each other and are alike, as the kernel reports them.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct PageRange {
     /// The first byte.
     pub start: u64,
     /// Behind the last byte.
@@ -429,7 +429,7 @@ impl PageMap {
         range: &Range<usize>,
         all: Is,
         none: Is,
-        found: &mut [Found],
+        found: &mut [PageRange],
     ) -> io::Result<(usize, usize)> {
         let mut scan = Scan {
             size: size_of::<Scan>() as u64,
@@ -456,6 +456,6 @@ impl PageMap {
 
     /// Whether any page of `range` is all of `all` and nothing of `none`.
     pub fn any(&self, range: &Range<usize>, all: Is, none: Is) -> io::Result<bool> {
-        Ok(self.scan(range, all, none, &mut [Found::default()])?.0 > 0)
+        Ok(self.scan(range, all, none, &mut [PageRange::default()])?.0 > 0)
     }
 }

@@ -1,6 +1,6 @@
 //! A message between two endpoints, as the two ends of a link see it.
 
-use endpoint::{Endpoint, FrameMut, Place, ReceiveMessage};
+use endpoint::{Endpoint, FrameMut, Placement, ReceiveMessage};
 use node::Node;
 use wire::{Control, ControlView, Header};
 
@@ -37,9 +37,9 @@ impl Packet {
     /// Delivers it to `endpoint`; lost where that has no room.
     pub fn put(&self, endpoint: &mut Endpoint) {
         match endpoint.place(&self.control, &self.header()) {
-            Place::Wait => {}
-            Place::Skip(message) => endpoint.deliver(message, &self.header()),
-            Place::Fill(message) => self.fill(endpoint, message),
+            Placement::Wait => {}
+            Placement::Skip(message) => endpoint.deliver(message, &self.header()),
+            Placement::Fill(message) => self.fill(endpoint, message),
         }
     }
 
@@ -93,7 +93,7 @@ pub fn carry(from: &Node, to: &Node) {
 
 fn hand_over(sent: &endpoint::Message, target: &mut Endpoint) {
     let header = ControlView::new(&sent.control).expect("a sealed message").header();
-    let Place::Fill(arrived) = target.place(&sent.control, &header) else {
+    let Placement::Fill(arrived) = target.place(&sent.control, &header) else {
         panic!("there is room");
     };
     let entry = target.arrived(&arrived);

@@ -20,7 +20,7 @@ use crate::queue::Picos;
 use crate::random::Random;
 use crate::tokens::TokenCheck;
 use crate::trace::Trace;
-use endpoint::{Endpoint, Place, ReceiveMessage, SendMessage};
+use endpoint::{Endpoint, Placement, ReceiveMessage, SendMessage};
 use std::collections::{BTreeMap, VecDeque};
 use wire::{CallHeader, Control, ControlView, Flags, Header, Kind, NodeId};
 
@@ -428,9 +428,9 @@ impl Network {
         while let Some(index) = self.inboxes.get(&node).and_then(|inbox| inbox.front().copied()) {
             let packet = &mut self.packets[index as usize];
             let (message, wanted) = match endpoint.place(&packet.control, &packet.header) {
-                Place::Wait => return,
-                Place::Fill(message) => (message, true),
-                Place::Skip(message) => (message, false),
+                Placement::Wait => return,
+                Placement::Fill(message) => (message, true),
+                Placement::Skip(message) => (message, false),
             };
             if wanted {
                 note_claim(&mut self.tokens, packet, endpoint, &message);

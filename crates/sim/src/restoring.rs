@@ -29,7 +29,7 @@ struct Kept {
 
 /// One that is being taken.
 #[derive(Debug)]
-struct Asked {
+struct Pending {
     number: u32,
     at: Picos,
     before: Values,
@@ -39,7 +39,7 @@ struct Asked {
 #[derive(Debug)]
 pub struct Restoring {
     backups: Backups,
-    asked: Option<Asked>,
+    asked: Option<Pending>,
     count: u32,
     /// When backups are to be taken.
     due: Vec<Picos>,
@@ -137,7 +137,7 @@ impl Restoring {
             self.due.swap_remove(due);
             self.count += 1;
             let before = workload.model_mut().names.values(now);
-            self.asked = Some(Asked { number: self.count, at: now, before });
+            self.asked = Some(Pending { number: self.count, at: now, before });
             self.backups.want(self.count);
         }
     }

@@ -72,7 +72,7 @@ struct Open {
 
 /// The operation under way.
 #[derive(Debug)]
-enum Asked {
+enum InFlight {
     Home,
     Find { directory: FileId, name: Name },
     Create { name: Name },
@@ -127,9 +127,9 @@ pub struct Worker {
     home_since: Picos,
     shared: Vec<Option<FileId>>,
     open: Option<Open>,
-    asked: Option<(Picos, Asked)>,
+    asked: Option<(Picos, InFlight)>,
     /// What must come next, as a part of what was asked before.
-    follow: Option<Asked>,
+    follow: Option<InFlight>,
     closing: bool,
     last: Last,
     audit: Option<Audit>,
@@ -199,11 +199,11 @@ impl Worker {
     /// The change of names under way.
     pub fn changes(&self) -> Option<Change> {
         match &self.asked.as_ref()?.1 {
-            Asked::Create { name } => {
+            InFlight::Create { name } => {
                 let home = self.parent_of(name);
                 Some(Change(vec![(home, name.clone(), Value::Something)]))
             }
-            Asked::Names { change, .. } => Some(change.clone()),
+            InFlight::Names { change, .. } => Some(change.clone()),
             _ => None,
         }
     }
@@ -325,18 +325,18 @@ impl Worker {
     /// Takes a good answer into the model; an error says what is wrong with it.
     fn succeeded(
         &mut self,
-        asked: Asked,
+        asked: InFlight,
         reply: FileReply,
         begun: Picos,
         model: &mut Model,
         now: Picos,
     ) -> Result<(), String> {
         match (asked, reply) {
-            (Asked::Home, FileReply::Entry(attr)) => self.at_home(attr.file, begun),
-            (Asked::Find { directory, name }, FileReply::Entry(attr)) => {
+            (InFlight::Home, FileReply::Entry(attr)) => self.at_home(attr.file, begun),
+            (InFlight::Find { directory, name }, FileReply::Entry(attr)) => {
                 return self.found(directory, &name, attr.file, model, now);
             }
-            (Asked::Create { name }, FileReply::Created { attr, handle }) => {
+            (InFlight::Create { name }, FileReply::Created { attr, handle }) => {
                 // A shared file's creation may be answered late, after others wrote to it.
                 let shared = name.starts_with(b"shared");
                 self.created(name, attr.file, model, now)?;
@@ -345,16 +345,16 @@ impl Worker {
                 }
                 self.opened(attr.file, handle, begun);
             }
-            (Asked::Names { change, may_fail: Errno(0) }, reply) => {
+            (InFlight::Names { change, may_fail: Errno(0) }, reply) => {
                 self.changed(change, &reply, model, now);
             }
-            (Asked::Open { file }, FileReply::Opened { handle, .. }) => {
+            (InFlight::Open { file }, FileReply::Opened { handle, .. }) => {
                 self.opened(file, handle, begun);
             }
-            (Asked::Write { id, bytes }, FileReply::Written(written)) => {
+            (InFlight::Write { id, bytes }, FileReply::Written(written)) => {
                 model.data.ends(id, u64::from(written) == bytes, now);
             }
-            (Asked::Read { offset, asked }, FileReply::Data { frames, bytes }) => {
+            (InFlight::Read { offset, asked }, FileReply::Data { frames, bytes }) => {
                 let mut data = Vec::with_capacity(bytes);
                 frames.iter().for_each(|frame| data.extend_from_slice(frame));
                 data.truncate(bytes);
@@ -362,31 +362,31 @@ impl Worker {
                 let (reader, file) = (self.reader(begun), open.file);
                 model.data.check_read(&reader, file, offset, asked, &data)?;
             }
-            (Asked::Size { file }, FileReply::Attr(attr)) => {
+            (InFlight::Size { file }, FileReply::Attr(attr)) => {
                 model.data.check_size(&self.reader(begun), file, attr.size)?;
             }
-            (Asked::Truncate { id }, FileReply::Attr(_))
-            | (Asked::Zero { id }, FileReply::Done) => model.data.ends(id, true, now),
-            (Asked::Seek(what), FileReply::Offset(at)) => self.sought(what, at, begun, model)?,
-            (Asked::Fsync, FileReply::Done) => {
+            (InFlight::Truncate { id }, FileReply::Attr(_))
+            | (InFlight::Zero { id }, FileReply::Done) => model.data.ends(id, true, now),
+            (InFlight::Seek(what), FileReply::Offset(at)) => self.sought(what, at, begun, model)?,
+            (InFlight::Fsync, FileReply::Done) => {
                 self.published(true, begun, model, now);
                 if let (Some(home), Some(open)) = (self.home, &self.open) {
                     model.names.file_synced(home, open.file);
                 }
             }
-            (Asked::Flush, FileReply::Done) => {
+            (InFlight::Flush, FileReply::Done) => {
                 self.published(false, begun, model, now);
                 self.closing = true;
             }
-            (Asked::Release, FileReply::Done) => self.open = None,
-            (Asked::OpenListing, FileReply::Opened { handle, .. }) => {
-                self.follow = Some(Asked::Listing { handle, cookie: 0, names: Vec::new() });
+            (InFlight::Release, FileReply::Done) => self.open = None,
+            (InFlight::OpenListing, FileReply::Opened { handle, .. }) => {
+                self.follow = Some(InFlight::Listing { handle, cookie: 0, names: Vec::new() });
             }
-            (Asked::Listing { handle, names, .. }, FileReply::Entries { entries, end }) => {
+            (InFlight::Listing { handle, names, .. }, FileReply::Entries { entries, end }) => {
                 return self.listed(handle, names, entries, end, model);
             }
-            (Asked::CloseListing { .. }, FileReply::Done) => {}
-            (Asked::SyncHome, FileReply::Done) => {
+            (InFlight::CloseListing { .. }, FileReply::Done) => {}
+            (InFlight::SyncHome, FileReply::Done) => {
                 self.home.into_iter().for_each(|home| model.names.synced(home));
             }
             (asked, reply) => return Err(format!("{asked:?} is answered by {reply:?}")),
@@ -407,12 +407,12 @@ impl Worker {
         names.extend(others.map(|entry| (entry.name, entry.file)));
         match (end, last) {
             (false, Some(cookie)) => {
-                self.follow = Some(Asked::Listing { handle, cookie, names });
+                self.follow = Some(InFlight::Listing { handle, cookie, names });
                 Ok(())
             }
             (false, None) => Err("an empty page of a directory that goes on".into()),
             (true, _) => {
-                self.follow = Some(Asked::CloseListing { handle });
+                self.follow = Some(InFlight::CloseListing { handle });
                 let home = self.home.expect("the directory that is listed");
                 model.names.listed(home, &names)
             }
@@ -505,7 +505,7 @@ mod tests {
         model.names.note_power_cut(Picos::seconds(2));
         worker.finish();
         worker.last.left = Some(Vec::new());
-        worker.asked = Some((Picos::seconds(60), Asked::Open { file: FileId(6) }));
+        worker.asked = Some((Picos::seconds(60), InFlight::Open { file: FileId(6) }));
         let pause = worker.done(Err(Errno::ESTALE), &mut model, Picos::seconds(60));
         assert_eq!((pause, &model.violations), (LINGER, &Vec::new()));
         (worker, model)
@@ -540,7 +540,7 @@ mod tests {
     fn a_home_that_a_power_cut_took_is_looked_for_when_a_file_in_it_is_gone() {
         let (mut worker, mut model) = opens_a_shared_file_after_a_power_cut(1);
         worker.shared[1] = Some(FileId(7));
-        worker.asked = Some((Picos::seconds(90), Asked::Open { file: FileId(8) }));
+        worker.asked = Some((Picos::seconds(90), InFlight::Open { file: FileId(8) }));
         worker.done(Err(Errno::ESTALE), &mut model, Picos::seconds(90));
         assert_eq!((worker.home, &model.violations), (None, &Vec::new()));
     }

@@ -11,7 +11,7 @@ use wire::limits::BLOCK_BYTES;
 
 /// What was found on one disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Held {
+pub struct DiskUsage {
     /// Objects.
     pub objects: u64,
     /// Storage that they take in place, and what of them is only in the log.
@@ -26,7 +26,7 @@ pub struct Held {
 
 impl Server {
     /// Counts what is on every disk, until `until` at the latest.
-    pub async fn held(&self, until: Time) -> Vec<Held> {
+    pub async fn held(&self, until: Time) -> Vec<DiskUsage> {
         let mut all = Vec::new();
         for disk in 0..self.0.disks.len() {
             all.push(self.held_on(disk, until).await);
@@ -34,7 +34,7 @@ impl Server {
         all
     }
 
-    async fn held_on(&self, disk: usize, until: Time) -> Held {
+    async fn held_on(&self, disk: usize, until: Time) -> DiskUsage {
         let disk = &self.0.disks[disk];
         let (mut held, mut after) = (logged(disk), None);
         // Also of a disk that was idle this tells whether it is still there.
@@ -62,8 +62,8 @@ impl Server {
 }
 
 /// What is in the log and not in place yet.
-fn logged(disk: &Disk) -> Held {
-    let mut held = Held::default();
+fn logged(disk: &Disk) -> DiskUsage {
+    let mut held = DiskUsage::default();
     for object in disk.unapplied.borrow().values() {
         let state = object.state.borrow();
         held.objects += u64::from(state.exists && !state.in_place);

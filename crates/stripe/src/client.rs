@@ -43,7 +43,7 @@ pub struct FileRef {
 
 /// Who holds what was written to one column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Held {
+struct WriteReceipt {
     verifier: u64,
     /// What the write got when it was executed first.
     stamp: Stamp,
@@ -53,7 +53,7 @@ struct Held {
 
 /// The write verifiers of a file's columns, as far as they are known, and the stamps of what was written there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Verifiers([Option<Held>; WIDTH_MAX]);
+pub struct Verifiers([Option<WriteReceipt>; WIDTH_MAX]);
 
 impl Verifiers {
     /// The verifier of a column's server.
@@ -64,7 +64,7 @@ impl Verifiers {
     /// Notes what a column's server said.
     pub fn set(&mut self, column: u16, verifier: u64) {
         self.0[usize::from(column)] =
-            Some(Held { verifier, stamp: Stamp::default(), stable: false });
+            Some(WriteReceipt { verifier, stamp: Stamp::default(), stable: false });
     }
 
     /// Takes in what later writes said. Where both know a column the earlier one stays: it is the one whose loss a

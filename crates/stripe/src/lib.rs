@@ -47,7 +47,7 @@ mod witness;
 mod write;
 
 pub use cache::Network;
-pub use census::Held;
+pub use census::DiskUsage;
 pub use client::{
     Client, ClientCounters, FileRef, ObjectTotals, Seek, Verifiers, VolumeRoom, Write,
 };
@@ -57,5 +57,5 @@ pub use protocol::Kept;
 pub use recovery::Label;
 pub use scrub::Pace;
 pub use server::{Server, ServerConfig, ServerCounters, serve};
-pub use sources::{Found, Source, Sources};
+pub use sources::{Source, SourceReads, Sources};
 pub use witness::Witness;

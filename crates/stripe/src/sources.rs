@@ -17,7 +17,7 @@ pub enum Source {
 
 /// READs with one source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct SourceReads {
     /// How many.
     pub reads: u64,
     /// How long they took here, from the READ's arrival to its answer.
@@ -29,11 +29,11 @@ pub struct Found {
 pub struct Sources {
     /// The server's own memory. Of those answered at once one in
     /// [`HITS_SAMPLED`](crate::limits::HITS_SAMPLED) is measured.
-    pub cache: Found,
+    pub cache: SourceReads,
     /// Network memory.
-    pub network: Found,
+    pub network: SourceReads,
     /// A disk.
-    pub disk: Found,
+    pub disk: SourceReads,
 }
 
 impl Sources {

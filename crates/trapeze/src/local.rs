@@ -167,7 +167,7 @@ impl Shape {
 
 /// What is asked of a cluster by name; `None` and false ask for nothing.
 #[derive(Clone, Debug, Default)]
-pub struct Asked {
+pub struct ClusterOptions {
     /// I/O servers.
     pub servers: Option<u16>,
     /// Disks of each.
@@ -219,7 +219,7 @@ impl LocalCluster {
     }
 
     /// Refuses a shape that is asked for and is not the one that the cluster was made with.
-    pub fn check(&self, asked: &Asked) -> Result<(), LocalError> {
+    pub fn check(&self, asked: &ClusterOptions) -> Result<(), LocalError> {
         let servers = self.machines.len() - 1;
         let (manager, first) = (&self.machines[0], &self.machines[1]);
         let disks = first.disks.len();
@@ -504,13 +504,19 @@ mod tests {
         drop(first);
         let again = LocalCluster::open_or_create(&dir, &Shape::of(9)).unwrap();
         assert_eq!(again.machines, made);
-        again.check(&Asked { servers: Some(3), disks: Some(1), ..Asked::default() }).unwrap();
+        again
+            .check(&ClusterOptions {
+                servers: Some(3),
+                disks: Some(1),
+                ..ClusterOptions::default()
+            })
+            .unwrap();
         let listen = Some("10.0.0.1:7400".to_string());
         for asked in [
-            Asked { servers: Some(9), ..Asked::default() },
-            Asked { disks: Some(2), ..Asked::default() },
-            Asked { insecure: true, ..Asked::default() },
-            Asked { listen, ..Asked::default() },
+            ClusterOptions { servers: Some(9), ..ClusterOptions::default() },
+            ClusterOptions { disks: Some(2), ..ClusterOptions::default() },
+            ClusterOptions { insecure: true, ..ClusterOptions::default() },
+            ClusterOptions { listen, ..ClusterOptions::default() },
         ] {
             let error = again.check(&asked).unwrap_err().to_string();
             assert!(error.contains("was made with 3 servers, 1 disks each"), "{error}");

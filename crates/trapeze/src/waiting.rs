@@ -75,7 +75,7 @@ async fn look(cx: Cx, waiting: Waiting) {
 }
 
 /// A server, or one of its disks.
-type Place = (NodeId, Option<u8>);
+type Target = (NodeId, Option<u8>);
 
 /// What was said and is not over.
 struct Told {
@@ -90,7 +90,7 @@ struct Board {
     links: Directory,
     /// Servers' names. Other clients, and what was declared gone, are not waited for and have none.
     name: Box<dyn Fn(NodeId) -> Option<String>>,
-    waits: RefCell<BTreeMap<Place, Told>>,
+    waits: RefCell<BTreeMap<Target, Told>>,
     refusals: RefCell<BTreeMap<Home, Told>>,
 }
 
@@ -138,7 +138,7 @@ impl Board {
         }
     }
 
-    fn called(&self, (id, disk): Place) -> Option<String> {
+    fn called(&self, (id, disk): Target) -> Option<String> {
         let name = (self.name)(id)?;
         Some(disk.map_or(name.clone(), |disk| format!("disk {disk} of {name}")))
     }
@@ -148,7 +148,7 @@ impl Board {
     }
 
     /// Servers and disks that were asked something and have not answered for long, or cannot be reached, and why.
-    fn silent(&self) -> BTreeMap<Place, String> {
+    fn silent(&self) -> BTreeMap<Target, String> {
         let (now, mut silent) = (self.cx.now(), BTreeMap::new());
         let long = |since: Time| now.since(since) >= QUIET_SPAN;
         let waits = self.cx.waits().into_iter().filter(|wait| long(wait.since));
@@ -168,7 +168,7 @@ impl Board {
 }
 
 /// What a server or disk that has answered, but not with a result, is called, and why.
-fn unready(wait: &Wait) -> (Place, String) {
+fn unready(wait: &Wait) -> (Target, String) {
     match wait.why {
         Errno::EAGAIN => ((wait.node, wait.disk), "it is not ready yet".to_string()),
         Errno::EHOSTDOWN => ((wait.node, None), "it is not there, or is starting".to_string()),

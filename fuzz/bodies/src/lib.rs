@@ -138,7 +138,9 @@ pub fn fuse(bytes: &[u8]) {
     let Ok(header) = request::Header::parse(bytes) else { return };
     let body = &bytes[live::fuse::abi::IN_HEADER_BYTES..];
     let _ = request::WriteIn::parse(body);
-    let Ok(request::Asked::Operation(operation, _)) = request::parse(&header, body) else { return };
+    let Ok(request::KernelRequest::Operation(operation, _)) = request::parse(&header, body) else {
+        return;
+    };
     let check = |name: &[u8]| {
         assert!((1..=NAME_BYTES_MAX).contains(&name.len()));
         assert!(!name.contains(&0));

@@ -1,7 +1,7 @@
 //! NetRPC under messages that a hostile peer made, sealed as the link would have checked them.
 
 use crate::control_of;
-use endpoint::{Endpoint, Frames, HeapRegion, Place};
+use endpoint::{Endpoint, Frames, HeapRegion, Placement};
 use netrpc::{Config, Event, Rpc, Start};
 use std::time::Duration;
 use wire::limits::CONTROL_BYTES;
@@ -47,11 +47,11 @@ fn arrive(endpoint: &mut Endpoint, step: &[u8]) {
     let Ok(view) = ControlView::new(&control) else { return };
     let header = view.header();
     match endpoint.place(&control, &header) {
-        Place::Fill(message) if step.last().is_some_and(|byte| byte % 4 == 3) => {
+        Placement::Fill(message) if step.last().is_some_and(|byte| byte % 4 == 3) => {
             endpoint.abandon(message);
         }
-        Place::Fill(message) | Place::Skip(message) => endpoint.deliver(message, &header),
-        Place::Wait => {}
+        Placement::Fill(message) | Placement::Skip(message) => endpoint.deliver(message, &header),
+        Placement::Wait => {}
     }
 }
 

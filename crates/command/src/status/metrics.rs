@@ -12,7 +12,7 @@ use trapeze::children::READY;
 use trapeze::client::{Reach, VisitError};
 use trapeze::status::keys::{Keys, Tenant};
 use trapeze::status::memory::{Memory, Source};
-use trapeze::status::reads::{self, Found};
+use trapeze::status::reads::{self, SourceReads};
 use trapeze::status::report::{Disk, Io, Link, Report, StoreHealth};
 use trapeze::status::service;
 use trapeze::status::{Asker, Told};
@@ -240,7 +240,7 @@ const OF_SOURCES: &[Metric<Source>] = &[
 ];
 
 /// READs of an I/O server by where their blocks were.
-const OF_READS: &[Metric<Found>] = &[
+const OF_READS: &[Metric<SourceReads>] = &[
     counter("reads_found_total", "Reads answered, by where the slowest block was.", |found| {
         found.reads as f64
     }),
@@ -307,7 +307,7 @@ fn write_reads<'a>(text: &mut String, rows: impl Iterator<Item = (String, &'a Io
         let of = move |(name, found)| (format!("{labels},source=\"{name}\""), found);
         reads::NAMES.into_iter().zip(io.found.all()).map(of)
     };
-    let all: Vec<(String, Found)> = rows.flat_map(found).collect();
+    let all: Vec<(String, SourceReads)> = rows.flat_map(found).collect();
     write(text, OF_READS, all.iter().map(|(labels, found)| (labels.clone(), found)));
 }
 
@@ -489,7 +489,7 @@ mod tests {
     fn some() -> Vec<Told> {
         let disk = Disk { path: "/d\\1".into(), state: "serving".into(), ..Disk::default() };
         let took = Took { p50_ns: Some(60_000), p99_ns: None };
-        let found = Reads { disk: Found { reads: 3, took }, ..Reads::default() };
+        let found = Reads { disk: SourceReads { reads: 3, took }, ..Reads::default() };
         let io = Some(Io { reads: 7, found, ..Io::default() });
         let peer = Source { pages: 5, took: Took { p50_ns: Some(7500), p99_ns: None } };
         let oldest_ms = Some(2500);

@@ -505,7 +505,7 @@ mod tests {
     use super::*;
     use crate::status::tests;
     use trapeze::status::memory::Source;
-    use trapeze::status::reads::Found;
+    use trapeze::status::reads::SourceReads;
     use trapeze::status::report::{Io, Link, Rpc, Took, Wait};
     use wire::Errno;
 
@@ -567,7 +567,7 @@ mod tests {
     fn reads_by_source_are_parts_of_those_that_were_answered() {
         let with = |scale: u64| {
             let took = Took { p50_ns: Some(70_000), p99_ns: Some(90_000) };
-            let found = |reads| Found { reads: reads * scale, took };
+            let found = |reads| SourceReads { reads: reads * scale, took };
             let found = Reads { cache: found(6), network: found(3), disk: found(1) };
             Report { io: Some(Io { found, ..Io::default() }), ..report(scale) }
         };

@@ -3,7 +3,7 @@
 //! It is called by helper threads, several at once. It keeps which of its directories hold names that are not yet on
 //! stable storage, so that a sync touches no more directories than it must.
 
-use super::layout::{self, DIRECTORIES, Place};
+use super::layout::{self, DIRECTORIES, DirectoryIndex};
 use super::listing::Listing;
 use super::task::Brought;
 use crate::limits::STAT_TRIES;
@@ -19,11 +19,11 @@ use std::sync::{Mutex, PoisonError};
 
 /// Whether no disk was ever in this directory: it has no label and nothing that a disk keeps.
 pub fn is_unused(path: &Path) -> bool {
-    let has_files = |place: Place| {
+    let has_files = |place: DirectoryIndex| {
         std::fs::read_dir(path.join(place.path())).is_ok_and(|mut entries| entries.next().is_some())
     };
     let label = path.join(layout::path(DiskFile::Label));
-    label.symlink_metadata().is_err() && !Place::all().skip(1).any(has_files)
+    label.symlink_metadata().is_err() && !DirectoryIndex::all().skip(1).any(has_files)
 }
 
 /// Why a disk cannot be used.
@@ -127,7 +127,7 @@ impl Directory {
         let top = rustix::fs::open(path, flags, Mode::empty()).map_err(fail("open it"))?;
         let lock = lock(path, &top)?;
         make_directory(&top, "objects").map_err(fail("make objects"))?;
-        for place in Place::all().skip(1) {
+        for place in DirectoryIndex::all().skip(1) {
             make_directory(&top, &place.path()).map_err(fail("make its directories"))?;
         }
         let disk = Directory {
@@ -205,12 +205,12 @@ impl Directory {
     /// Every file and every name to stable storage, in one go of the file system: some milliseconds, however many files
     /// were made. What others wrote to the same file system goes along.
     pub(super) fn sync_all(&self) -> Result<(), DiskError> {
-        let changed =
-            Place::all().map(|place| self.names[place.index()].changed.load(Ordering::SeqCst));
+        let changed = DirectoryIndex::all()
+            .map(|place| self.names[place.index()].changed.load(Ordering::SeqCst));
         let changed: Vec<u64> = changed.collect();
         rustix::fs::syncfs(&self.top).map_err(|errno| self.error(errno))?;
         self.check_held()?;
-        for (place, changed) in Place::all().zip(changed) {
+        for (place, changed) in DirectoryIndex::all().zip(changed) {
             self.names[place.index()].synced.fetch_max(changed, Ordering::SeqCst);
         }
         Ok(())
@@ -218,8 +218,8 @@ impl Directory {
 
     /// The file's name, and all removals and renamings done so far, to stable storage.
     pub(super) fn sync_names(&self, file: DiskFile) -> Result<(), DiskError> {
-        let own = Place::of(file);
-        let due = Place::all().filter(|place| {
+        let own = DirectoryIndex::of(file);
+        let due = DirectoryIndex::all().filter(|place| {
             let names = &self.names[place.index()];
             names.removal_is_due() || (*place == own && names.change_is_due())
         });
@@ -231,15 +231,15 @@ impl Directory {
 
     /// Whether the file's own name is known to be on stable storage.
     pub(super) fn is_name_synced(&self, file: DiskFile) -> bool {
-        !self.names[Place::of(file).index()].change_is_due()
+        !self.names[DirectoryIndex::of(file).index()].change_is_due()
     }
 
     /// The directories themselves to stable storage. A process killed before may have left names that only the host's
     /// memory knows, so each is synced again when a first promise is made in it; all at once would take seconds.
     fn begin(&self) -> Result<(), Errno> {
-        Place::all().for_each(|place| self.names[place.index()].change());
+        DirectoryIndex::all().for_each(|place| self.names[place.index()].change());
         self.fsync("objects")?; // holds no files, only the directories that do
-        self.sync_directory(Place::TOP)
+        self.sync_directory(DirectoryIndex::TOP)
     }
 
     fn fsync(&self, directory: &str) -> Result<(), Errno> {
@@ -247,7 +247,7 @@ impl Directory {
         rustix::fs::fsync(rustix::fs::openat(&self.top, directory, flags, Mode::empty())?)
     }
 
-    fn sync_directory(&self, place: Place) -> Result<(), Errno> {
+    fn sync_directory(&self, place: DirectoryIndex) -> Result<(), Errno> {
         let names = &self.names[place.index()];
         let _one = names.syncing.lock().unwrap_or_else(PoisonError::into_inner);
         let changed = names.changed.load(Ordering::SeqCst);
@@ -386,7 +386,8 @@ impl Directory {
     /// As [`error`](Directory::error), of an operation on this file: without the directory that all files of its place
     /// are in, that it is not there says nothing.
     fn error_of(&self, file: DiskFile, errno: Errno) -> DiskError {
-        let place = || rustix::fs::statat(&self.top, Place::of(file).path(), AtFlags::empty());
+        let place =
+            || rustix::fs::statat(&self.top, DirectoryIndex::of(file).path(), AtFlags::empty());
         match errno {
             Errno::NOENT if place().is_err() => DiskError::Missing,
             errno => self.error(errno),
@@ -431,11 +432,11 @@ impl Directory {
     }
 
     fn changed(&self, file: DiskFile) {
-        self.names[Place::of(file).index()].change();
+        self.names[DirectoryIndex::of(file).index()].change();
     }
 
     fn removed(&self, file: DiskFile) {
-        self.names[Place::of(file).index()].remove();
+        self.names[DirectoryIndex::of(file).index()].remove();
     }
 }
 

@@ -21,37 +21,37 @@ pub(super) const DIRECTORIES: usize = FANOUT + 4;
 
 /// A directory of the disk, by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place(u16);
+pub(super) struct DirectoryIndex(u16);
 
-impl Place {
+impl DirectoryIndex {
     /// The disk's own directory.
-    pub(super) const TOP: Place = Place(0);
+    pub(super) const TOP: DirectoryIndex = DirectoryIndex(0);
     /// Logs.
-    pub(super) const LOGS: Place = Place(1);
+    pub(super) const LOGS: DirectoryIndex = DirectoryIndex(1);
     /// Objects set aside.
-    pub(super) const QUARANTINE: Place = Place(2);
+    pub(super) const QUARANTINE: DirectoryIndex = DirectoryIndex(2);
     /// The index of the objects.
-    pub(super) const INDEX: Place = Place(3);
+    pub(super) const INDEX: DirectoryIndex = DirectoryIndex(3);
 
     /// The directory that `file` is in.
-    pub(super) fn of(file: DiskFile) -> Place {
+    pub(super) fn of(file: DiskFile) -> DirectoryIndex {
         match file {
-            DiskFile::Label => Place::TOP,
-            DiskFile::Log(_) => Place::LOGS,
-            DiskFile::Quarantined(_) => Place::QUARANTINE,
-            DiskFile::Index(_) => Place::INDEX,
-            DiskFile::Object(object) => Place::of_objects(spread(object.file)),
+            DiskFile::Label => DirectoryIndex::TOP,
+            DiskFile::Log(_) => DirectoryIndex::LOGS,
+            DiskFile::Quarantined(_) => DirectoryIndex::QUARANTINE,
+            DiskFile::Index(_) => DirectoryIndex::INDEX,
+            DiskFile::Object(object) => DirectoryIndex::of_objects(spread(object.file)),
         }
     }
 
     /// One of the directories that objects are spread over.
-    pub(super) fn of_objects(branch: u8) -> Place {
-        Place(4 + u16::from(branch))
+    pub(super) fn of_objects(branch: u8) -> DirectoryIndex {
+        DirectoryIndex(4 + u16::from(branch))
     }
 
     /// All of them, every one after its parent, except `objects`, which holds no files.
-    pub(super) fn all() -> impl Iterator<Item = Place> {
-        (0..DIRECTORIES as u16).map(Place)
+    pub(super) fn all() -> impl Iterator<Item = DirectoryIndex> {
+        (0..DIRECTORIES as u16).map(DirectoryIndex)
     }
 
     /// Position in a table of all directories.
@@ -62,11 +62,11 @@ impl Place {
     /// Path below the disk's directory.
     pub(super) fn path(self) -> String {
         match self {
-            Place::TOP => ".".to_owned(),
-            Place::LOGS => "log".to_owned(),
-            Place::QUARANTINE => "quarantine".to_owned(),
-            Place::INDEX => "index".to_owned(),
-            Place(number) => format!("objects/{:02x}", number - 4),
+            DirectoryIndex::TOP => ".".to_owned(),
+            DirectoryIndex::LOGS => "log".to_owned(),
+            DirectoryIndex::QUARANTINE => "quarantine".to_owned(),
+            DirectoryIndex::INDEX => "index".to_owned(),
+            DirectoryIndex(number) => format!("objects/{:02x}", number - 4),
         }
     }
 }
@@ -79,7 +79,7 @@ fn spread(file: FileId) -> u8 {
 
 /// Path of `file` below the disk's directory.
 pub(super) fn path(file: DiskFile) -> String {
-    let directory = Place::of(file).path();
+    let directory = DirectoryIndex::of(file).path();
     match file {
         DiskFile::Label => "label".to_owned(),
         DiskFile::Log(generation) | DiskFile::Index(generation) => {

@@ -6,7 +6,7 @@
 //!
 //! A listing is no snapshot: an object made after the pass that covers it may be missing, a removed one may be named.
 
-use super::layout::{self, Place};
+use super::layout::{self, DirectoryIndex};
 use crate::limits::LISTING_WINDOW;
 use node::rings::{DiskFile, DiskListing};
 use rustix::fs::{Dir, Mode, OFlags};
@@ -35,13 +35,13 @@ impl Listing {
         match which {
             DiskListing::Logs => {
                 let mut logs = Vec::new();
-                each_name(top, Place::LOGS, |name| logs.extend(layout::parse_log(name)))?;
+                each_name(top, DirectoryIndex::LOGS, |name| logs.extend(layout::parse_log(name)))?;
                 logs.sort_unstable();
                 Ok(logs.into_iter().map(DiskFile::Log).collect())
             }
             DiskListing::Quarantined => {
                 let mut objects = Vec::new();
-                let place = Place::QUARANTINE;
+                let place = DirectoryIndex::QUARANTINE;
                 each_name(top, place, |name| objects.extend(layout::parse_object(name)))?;
                 objects.sort_unstable();
                 Ok(objects.into_iter().map(DiskFile::Quarantined).collect())
@@ -102,7 +102,7 @@ impl Listing {
         let mut found = BTreeSet::new();
         let mut more = false;
         for branch in 0..=u8::MAX {
-            each_name(top, Place::of_objects(branch), |name| {
+            each_name(top, DirectoryIndex::of_objects(branch), |name| {
                 let object = layout::parse_object(name).filter(|object| Some(*object) > after);
                 found.extend(object);
                 if found.len() > window {
@@ -116,7 +116,11 @@ impl Listing {
     }
 }
 
-fn each_name(top: BorrowedFd<'_>, place: Place, mut each: impl FnMut(&str)) -> Result<(), Errno> {
+fn each_name(
+    top: BorrowedFd<'_>,
+    place: DirectoryIndex,
+    mut each: impl FnMut(&str),
+) -> Result<(), Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = rustix::fs::openat(top, place.path(), flags, Mode::empty())?;
     for entry in Dir::new(directory)? {
@@ -137,7 +141,7 @@ mod tests {
     #[test]
     fn pages_of_any_size_name_every_object_once_in_order() {
         let temporary = tempfile::tempdir().unwrap();
-        for place in Place::all() {
+        for place in DirectoryIndex::all() {
             std::fs::create_dir_all(temporary.path().join(place.path())).unwrap();
         }
         let mut wanted = Vec::new();

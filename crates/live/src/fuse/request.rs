@@ -91,7 +91,7 @@ pub enum Shape {
 
 /// What the kernel wants.
 #[derive(Debug)]
-pub enum Asked {
+pub enum KernelRequest {
     /// A file operation.
     Operation(FileOp, Shape),
     /// To agree on the protocol.
@@ -153,18 +153,18 @@ impl WriteIn {
 }
 
 /// What a request that is not a WRITE asks for. `body` is all behind the header.
-pub fn parse(header: &Header, body: &[u8]) -> Result<Asked, Errno> {
+pub fn parse(header: &Header, body: &[u8]) -> Result<KernelRequest, Errno> {
     let file = header.file;
     let mut input = Input::new(body);
     let input = &mut input;
     match header.opcode {
-        opcode::INIT => offer(input).map(Asked::Init),
-        opcode::FORGET => Ok(Asked::Forget(vec![(file, input.u64()?)])),
-        opcode::BATCH_FORGET => forgotten(input).map(Asked::Forget),
-        opcode::INTERRUPT => Ok(Asked::Interrupt { unique: input.u64()? }),
-        opcode::DESTROY => Ok(Asked::Destroy),
-        opcode::NOTIFY_REPLY => Ok(Asked::Nothing),
-        opcode::IOCTL => Ok(Asked::Refused(Errno(libc::ENOTTY as u16))),
+        opcode::INIT => offer(input).map(KernelRequest::Init),
+        opcode::FORGET => Ok(KernelRequest::Forget(vec![(file, input.u64()?)])),
+        opcode::BATCH_FORGET => forgotten(input).map(KernelRequest::Forget),
+        opcode::INTERRUPT => Ok(KernelRequest::Interrupt { unique: input.u64()? }),
+        opcode::DESTROY => Ok(KernelRequest::Destroy),
+        opcode::NOTIFY_REPLY => Ok(KernelRequest::Nothing),
+        opcode::IOCTL => Ok(KernelRequest::Refused(Errno(libc::ENOTTY as u16))),
         opcode::WRITE => Err(Errno::EINVAL),
         _ => {
             let operation = match header.opcode {
@@ -179,8 +179,8 @@ pub fn parse(header: &Header, body: &[u8]) -> Result<Asked, Errno> {
                 _ => handle_operation(header.opcode, file, input)?,
             };
             Ok(match operation {
-                Some((op, shape)) => Asked::Operation(op, shape),
-                None => Asked::Refused(Errno::ENOSYS),
+                Some((op, shape)) => KernelRequest::Operation(op, shape),
+                None => KernelRequest::Refused(Errno::ENOSYS),
             })
         }
     }
@@ -475,7 +475,7 @@ mod tests {
 
     fn operation(opcode: u32, body: &[u8]) -> (String, Shape) {
         match parse(&header(opcode), body) {
-            Ok(Asked::Operation(op, shape)) => (format!("{op:?}"), shape),
+            Ok(KernelRequest::Operation(op, shape)) => (format!("{op:?}"), shape),
             other => panic!("{other:?}"),
         }
     }
@@ -529,7 +529,7 @@ mod tests {
             (4, 11),
             (4, 0),
         ];
-        let Ok(Asked::Operation(FileOp::SetAttr { handle, changes, .. }, Shape::Attr)) =
+        let Ok(KernelRequest::Operation(FileOp::SetAttr { handle, changes, .. }, Shape::Attr)) =
             parse(&header(opcode::SETATTR), &body(&fields, b""))
         else {
             panic!()
@@ -546,7 +546,9 @@ mod tests {
             let fields: Vec<(usize, u64)> =
                 [(4, valid.into()), (4, 0)].into_iter().chain((0..10).map(|_| (8, 0))).collect();
             match parse(&header(opcode::SETATTR), &body(&fields, b"")) {
-                Ok(Asked::Operation(FileOp::SetAttr { changes, .. }, _)) => changes.clear_set_id,
+                Ok(KernelRequest::Operation(FileOp::SetAttr { changes, .. }, _)) => {
+                    changes.clear_set_id
+                }
                 other => panic!("{other:?}"),
             }
         };
@@ -591,7 +593,7 @@ mod tests {
                 [(8, 1), (8, 2), (8, 0), (8, end), (4, kind as u64), (4, 3), (4, 0), (4, 0)];
             parse(&header(opcode::SETLKW), &body(&fields, b""))
         };
-        let Ok(Asked::Operation(FileOp::SetLock { lock: whole, wait, .. }, shape)) =
+        let Ok(KernelRequest::Operation(FileOp::SetLock { lock: whole, wait, .. }, shape)) =
             lock(abi::OFFSET_MAX, libc::F_WRLCK)
         else {
             panic!()
@@ -600,7 +602,10 @@ mod tests {
         assert_eq!(shape, Shape::WaitingLock);
         assert!(matches!(
             lock(9, libc::F_UNLCK),
-            Ok(Asked::Operation(FileOp::SetLock { lock: Lock { end: 9, .. }, .. }, Shape::SetLock))
+            Ok(KernelRequest::Operation(
+                FileOp::SetLock { lock: Lock { end: 9, .. }, .. },
+                Shape::SetLock
+            ))
         ));
         assert!(matches!(lock(9, 77), Err(Errno::EINVAL)));
     }
@@ -620,19 +625,22 @@ mod tests {
     fn what_we_do_not_do_is_refused_so_that_the_kernel_does_not_ask_again() {
         for code in [37, 40, 47, 48, 49, 50, 52, 4096, u32::MAX] {
             let asked = parse(&header(code), &[0; 200]);
-            assert!(matches!(asked, Ok(Asked::Refused(Errno::ENOSYS))), "{code}: {asked:?}");
+            assert!(
+                matches!(asked, Ok(KernelRequest::Refused(Errno::ENOSYS))),
+                "{code}: {asked:?}"
+            );
         }
         let asked = parse(&header(opcode::IOCTL), &[]);
-        assert!(matches!(asked, Ok(Asked::Refused(Errno(25)))), "{asked:?}");
+        assert!(matches!(asked, Ok(KernelRequest::Refused(Errno(25)))), "{asked:?}");
     }
 
     #[test]
     fn the_offer_of_new_and_old_kernels() {
         let new = body(&[(4, 7), (4, 45), (4, 1), (4, 1 << 30), (4, 2)], &[0; 44]);
-        let Ok(Asked::Init(offer)) = parse(&header(opcode::INIT), &new) else { panic!() };
+        let Ok(KernelRequest::Init(offer)) = parse(&header(opcode::INIT), &new) else { panic!() };
         assert_eq!(offer.capabilities, 1 << 30 | 1 << 33);
         let old = body(&[(4, 7), (4, 31), (4, 1), (4, 1)], b"");
-        let Ok(Asked::Init(offer)) = parse(&header(opcode::INIT), &old) else { panic!() };
+        let Ok(KernelRequest::Init(offer)) = parse(&header(opcode::INIT), &old) else { panic!() };
         assert_eq!((offer.minor, offer.capabilities), (31, 1));
     }
 
@@ -645,7 +653,7 @@ mod tests {
         ) {
             let _ = Header::parse(&bytes);
             let _ = WriteIn::parse(&bytes);
-            if let Ok(Asked::Operation(FileOp::Lookup { name, .. }, _)) = parse(&header(code), &bytes) {
+            if let Ok(KernelRequest::Operation(FileOp::Lookup { name, .. }, _)) = parse(&header(code), &bytes) {
                 prop_assert!((1..=255).contains(&name.len()));
                 prop_assert!(!name.contains(&b'/') && !name.contains(&0));
             }

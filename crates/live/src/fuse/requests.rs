@@ -12,7 +12,7 @@ const _: () = assert!(REQUESTS_MAX + WAITING_LOCKS_MAX < 1 << PLACE_BITS);
 
 /// The table.
 pub struct Requests {
-    places: Vec<Place>,
+    places: Vec<Slot>,
     free: Vec<usize>,
     /// Requests that are no waiting locks.
     passing: usize,
@@ -23,7 +23,7 @@ pub struct Requests {
 }
 
 #[derive(Clone, Copy)]
-struct Place {
+struct Slot {
     front: u64,
     request: Option<(u64, Shape)>,
     /// The thread that waits; 0 when the kernel names none.
@@ -32,7 +32,7 @@ struct Place {
     old: bool,
 }
 
-const EMPTY: Place = Place { front: 0, request: None, caller: 0, old: false };
+const EMPTY: Slot = Slot { front: 0, request: None, caller: 0, old: false };
 
 impl Requests {
     /// With room for [`REQUESTS_MAX`], and as many waiting locks as come.
@@ -72,7 +72,7 @@ impl Requests {
         self.lives += 1;
         let front = self.lives << PLACE_BITS | place as u64;
         *self.count_of(shape) += 1;
-        self.places[place] = Place { front, request: Some((unique, shape)), caller, old: false };
+        self.places[place] = Slot { front, request: Some((unique, shape)), caller, old: false };
         front
     }
 
@@ -93,7 +93,7 @@ impl Requests {
     /// The number at the front of the kernel's request `unique` when any signal ends it: a lock that waits, and a
     /// request whose caller cannot be looked at. Looks at all of them: interrupts are rare.
     pub fn find_interrupted(&self, unique: u64) -> Option<u64> {
-        let is_it = |place: &&Place| match place.request {
+        let is_it = |place: &&Slot| match place.request {
             Some((known, shape)) => {
                 known == unique && (shape == Shape::WaitingLock || place.caller == 0)
             }

@@ -10,7 +10,7 @@ use super::landing::{HEAD_BYTES, Landing, RUNS_MAX};
 use super::limits::{REPLY_PIECES_MAX, TURN_REQUESTS_MAX};
 use super::negotiation::{self, Answer};
 use super::reply::{self, Belief, Tail};
-use super::request::{self, Asked, Header, Offer, Shape, WriteIn};
+use super::request::{self, Header, KernelRequest, Offer, Shape, WriteIn};
 use super::requests::Requests;
 use arrayvec::ArrayVec;
 use endpoint::Frames;
@@ -249,7 +249,7 @@ impl Session {
         header: &Header,
         bytes: usize,
         frames: &Frames,
-    ) -> Result<Asked, Errno> {
+    ) -> Result<KernelRequest, Errno> {
         let data_bytes = bytes.checked_sub(HEAD_BYTES).ok_or(Errno::EINVAL)?;
         let write = WriteIn::parse(&self.landing.head()[IN_HEADER_BYTES..])?;
         if write.bytes as usize != data_bytes {
@@ -258,34 +258,41 @@ impl Session {
         let data = self.landing.take(data_bytes, frames);
         let WriteIn { handle, offset, bytes, flags } = write;
         let op = FileOp::Write { file: header.file, handle, offset, data, flags };
-        Ok(Asked::Operation(op, Shape::Written { bytes }))
+        Ok(KernelRequest::Operation(op, Shape::Written { bytes }))
     }
 
-    fn ask(&mut self, header: &Header, asked: Asked, front: &mut impl Front) -> io::Result<()> {
+    fn ask(
+        &mut self,
+        header: &Header,
+        asked: KernelRequest,
+        front: &mut impl Front,
+    ) -> io::Result<()> {
         let unique = header.unique;
         match asked {
-            Asked::Operation(_, Shape::WaitingLock) if !self.requests.has_room_to_wait() => {
+            KernelRequest::Operation(_, Shape::WaitingLock)
+                if !self.requests.has_room_to_wait() =>
+            {
                 self.send_status(unique, Err(Errno::ENOLCK))
             }
-            Asked::Operation(op, shape) => {
+            KernelRequest::Operation(op, shape) => {
                 self.post(header, op, shape, front);
                 Ok(())
             }
-            Asked::Interrupt { unique } => {
+            KernelRequest::Interrupt { unique } => {
                 // Not found: its answer is on its way, or its caller is looked at (see `callers`).
                 if let Some(number) = self.requests.find_interrupted(unique) {
                     self.held = front.push(interrupt(number)).err();
                 }
                 Ok(())
             }
-            Asked::Forget(forgotten) => {
+            KernelRequest::Forget(forgotten) => {
                 forgotten.into_iter().for_each(|(file, lookups)| front.forget(file, lookups));
                 Ok(())
             }
-            Asked::Init(offer) => self.agree(unique, &offer),
-            Asked::Refused(errno) => self.send_status(unique, Err(errno)),
-            Asked::Destroy => self.send_status(unique, Ok(())),
-            Asked::Nothing => Ok(()),
+            KernelRequest::Init(offer) => self.agree(unique, &offer),
+            KernelRequest::Refused(errno) => self.send_status(unique, Err(errno)),
+            KernelRequest::Destroy => self.send_status(unique, Ok(())),
+            KernelRequest::Nothing => Ok(()),
         }
     }
 

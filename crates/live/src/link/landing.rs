@@ -5,7 +5,7 @@
 
 use arrayvec::ArrayVec;
 use endpoint::limits::GATHER_MAX;
-use endpoint::{Endpoint, Place, ReceiveMessage};
+use endpoint::{Endpoint, Placement, ReceiveMessage};
 use std::io::IoSliceMut;
 use wire::{Control, Header};
 
@@ -25,9 +25,9 @@ impl Landing {
     /// Asks the endpoint for a place. `None`: not now.
     pub fn new(endpoint: &mut Endpoint, control: &Control, header: &Header) -> Option<Landing> {
         let (message, wanted) = match endpoint.place(control, header) {
-            Place::Fill(message) => (message, true),
-            Place::Skip(message) => (message, false),
-            Place::Wait => return None,
+            Placement::Fill(message) => (message, true),
+            Placement::Skip(message) => (message, false),
+            Placement::Wait => return None,
         };
         Some(Landing { message, header: *header, wanted, got: 0 })
     }

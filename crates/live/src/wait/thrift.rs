@@ -23,16 +23,16 @@ const TOLERANCE: u64 = 16;
 
 /// A way to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Strategy {
     Look,
     Sleep,
 }
 
-impl Way {
-    fn other(self) -> Way {
+impl Strategy {
+    fn other(self) -> Strategy {
         match self {
-            Way::Look => Way::Sleep,
-            Way::Sleep => Way::Look,
+            Strategy::Look => Strategy::Sleep,
+            Strategy::Sleep => Strategy::Look,
         }
     }
 }
@@ -42,7 +42,7 @@ impl Way {
 pub struct Thrift {
     /// Processor time of the thread.
     clock: fn() -> Duration,
-    way: Way,
+    way: Strategy,
     arrivals: u32,
     began: Duration,
     /// Another thread wanted the processor, or the peer was on it: this says nothing of looking.
@@ -56,7 +56,7 @@ pub struct Thrift {
 impl Thrift {
     /// With nothing measured. `clock` gives the processor time of the thread.
     pub fn new(clock: fn() -> Duration) -> Thrift {
-        let (way, began) = (Way::Look, clock());
+        let (way, began) = (Strategy::Look, clock());
         Thrift {
             clock,
             way,
@@ -72,7 +72,7 @@ impl Thrift {
     /// Whether to sleep at once; `alone` when nobody else wants the processor. Where somebody does it says nothing.
     pub fn sleeps(&mut self, alone: bool) -> bool {
         self.void |= !alone;
-        alone && self.way == Way::Sleep
+        alone && self.way == Strategy::Sleep
     }
 
     /// What was waited for is there.
@@ -91,22 +91,22 @@ impl Thrift {
             return;
         }
         let cost = match self.way {
-            Way::Look => &mut self.look_ns,
-            Way::Sleep => &mut self.sleep_ns,
+            Strategy::Look => &mut self.look_ns,
+            Strategy::Sleep => &mut self.sleep_ns,
         };
         *cost = Some(cost.map_or(spent, |before| (3 * before + spent) / 4));
         self.measured = self.measured.wrapping_add(1);
         self.way = self.next();
     }
 
-    fn next(&self) -> Way {
+    fn next(&self) -> Strategy {
         match (self.look_ns, self.sleep_ns) {
             _ if self.measured < FIRST => self.way.other(),
             (Some(look), Some(sleep)) => {
                 let pays = look <= sleep + sleep / TOLERANCE;
                 let (better, probe) = match pays {
-                    true => (Way::Look, PROBE_SLEEP),
-                    false => (Way::Sleep, PROBE_LOOK),
+                    true => (Strategy::Look, PROBE_SLEEP),
+                    false => (Strategy::Sleep, PROBE_LOOK),
                 };
                 if self.measured.is_multiple_of(probe) { better.other() } else { better }
             }

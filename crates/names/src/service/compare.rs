@@ -24,7 +24,7 @@ use wire::{BlockMap, Errno, FileId, Fragment, Home, Layout, NodeId, ObjectId, Pl
 pub(super) type Strays = BTreeMap<(FileId, u16), Vec<Home>>;
 
 /// The columns of a file, wherever they are.
-struct Found {
+struct FileColumns {
     /// Where they are, as the objects were told last or the name space has it, with the epoch of that.
     layout: Layout,
     fragments: Vec<Fragment>,
@@ -39,7 +39,7 @@ struct Found {
     missing: Vec<Missing>,
 }
 
-impl Found {
+impl FileColumns {
     fn told(&self) -> impl Iterator<Item = &ObjectReply> {
         self.columns.iter().flatten().map(|(_, told)| told)
     }
@@ -128,7 +128,7 @@ impl<O: Objects> Service<O> {
     }
 
     /// An object in the place of a lost column that is not the column is emptied: it is going to be the column.
-    async fn empty_stale(&self, before: &ObjectsOf, found: &Found) -> Result<(), Errno> {
+    async fn empty_stale(&self, before: &ObjectsOf, found: &FileColumns) -> Result<(), Errno> {
         for Missing { column, stale } in &found.missing {
             let at_home = |(home, _): &&(Home, _)| found.layout.home(*column) == *home;
             for (_, told) in stale.iter().filter(at_home) {
@@ -141,7 +141,7 @@ impl<O: Objects> Service<O> {
     }
 
     /// The columns of a file, wherever they are.
-    async fn found(self: &Rc<Self>, objects: &ObjectsOf) -> Result<Found, Errno> {
+    async fn found(self: &Rc<Self>, objects: &ObjectsOf) -> Result<FileColumns, Errno> {
         let columns = self.columns_of(objects).await?;
         let is_later =
             |column: &Column| column.is_some_and(|(_, told)| told.epoch > objects.layout.epoch);
@@ -152,7 +152,7 @@ impl<O: Objects> Service<O> {
         }
         let (layout, fragments) = (objects.layout, self.fragments_of(objects)?);
         let (latest, has_more, undecided, missing) = (layout.epoch, false, false, Vec::new());
-        Ok(Found { layout, fragments, columns, latest, has_more, undecided, missing })
+        Ok(FileColumns { layout, fragments, columns, latest, has_more, undecided, missing })
     }
 
     /// What the objects say where the name space has them.
@@ -168,7 +168,7 @@ impl<O: Objects> Service<O> {
     }
 
     /// The columns by all objects of the file that there are.
-    async fn look_elsewhere(self: &Rc<Self>, known: &ObjectsOf) -> Result<Found, Errno> {
+    async fn look_elsewhere(self: &Rc<Self>, known: &ObjectsOf) -> Result<FileColumns, Errno> {
         self.surveyed().await;
         let mut places: Vec<(u16, Home)> = (0..).zip(known.layout.homes()).collect();
         {
@@ -199,7 +199,7 @@ impl<O: Objects> Service<O> {
         let latest = objects.iter().map(|object| object.reply.epoch).fold(layout.epoch, u32::max);
         let has_more = objects.iter().any(|object| object.column >= layout.width());
         let undecided = is_undecided(&layout, &objects);
-        Ok(Found { layout, fragments, columns, latest, has_more, undecided, missing })
+        Ok(FileColumns { layout, fragments, columns, latest, has_more, undecided, missing })
     }
 
     /// What the objects of these columns at these places say of themselves, with the columns.
@@ -224,7 +224,7 @@ impl<O: Objects> Service<O> {
 
     /// Whether objects are missing that the file had. A column without one is a hole, unless the store, or what the
     /// objects were told since, says that it had one.
-    async fn lacks(&self, objects: &ObjectsOf, found: &Found) -> Result<bool, Errno> {
+    async fn lacks(&self, objects: &ObjectsOf, found: &FileColumns) -> Result<bool, Errno> {
         let inode = self.manager.borrow().read(0, |t| t.inode(objects.file))?;
         let was_open = self.restored_row(objects.file)?.is_some_and(Restored::was_open);
         let gone = |column: u16| self.gone.has(found.layout.home(column));
@@ -269,7 +269,11 @@ impl<O: Objects> Service<O> {
     }
 
     /// What the objects that are there were told of the file, which may be later than a backup.
-    async fn descriptions(&self, file: FileId, found: &Found) -> Result<Vec<Description>, Errno> {
+    async fn descriptions(
+        &self,
+        file: FileId,
+        found: &FileColumns,
+    ) -> Result<Vec<Description>, Errno> {
         let there = (0..).zip(&found.columns);
         let there =
             there.filter_map(|(column, told)| Some((column, (*told)?.0))).collect::<Vec<_>>();
@@ -282,7 +286,7 @@ impl<O: Objects> Service<O> {
     async fn bring_together(
         self: &Rc<Self>,
         before: &ObjectsOf,
-        found: &Found,
+        found: &FileColumns,
     ) -> Result<Compared, Errno> {
         let truncations =
             found.told().map(|told| told.truncations).fold(before.truncations, u32::max);

@@ -10,7 +10,7 @@ use crate::objects::{Objects, ObjectsOf};
 use crate::permissions::WRITE;
 use crate::protocol::{Alive, CallNumber, Created, Map, Operation, Outcome, Point};
 use crate::quarantine::Wanted;
-use crate::rename::Place;
+use crate::rename::DirectoryEntry;
 use crate::transaction::{CallName, Transaction};
 use node::rings::{LockKind, VolumeSpace};
 use node::{Bug, Either, Request, race};
@@ -412,8 +412,8 @@ fn change(transaction: &mut Transaction<'_>, operation: &Operation<'_>) -> Resul
             Ok(Outcome::Unnamed(transaction.take_unnamed()))
         }
         Rename { who, parent, name, new_parent, new_name, flags } => {
-            let from = Place { parent: *parent, name };
-            let to = Place { parent: *new_parent, name: new_name };
+            let from = DirectoryEntry { parent: *parent, name };
+            let to = DirectoryEntry { parent: *new_parent, name: new_name };
             transaction.rename(who, from, to, *flags)?;
             Ok(Outcome::Unnamed(transaction.take_unnamed()))
         }

@@ -124,8 +124,8 @@ impl World {
 
     pub fn rename(&mut self, who: &Who<'_>, from: &str, to: &str, flags: u32) -> Result<(), Errno> {
         let ((parent, name), (new_parent, new_name)) = (self.split(from)?, self.split(to)?);
-        let from = names::Place { parent, name: name.as_bytes() };
-        let to = names::Place { parent: new_parent, name: new_name.as_bytes() };
+        let from = names::DirectoryEntry { parent, name: name.as_bytes() };
+        let to = names::DirectoryEntry { parent: new_parent, name: new_name.as_bytes() };
         self.change(|t| t.rename(who, from, to, flags))
     }
 

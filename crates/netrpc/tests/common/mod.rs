@@ -1,7 +1,7 @@
 //! Bare pairs of `Rpc` and `Endpoint` in fake time, and a link between them that does what the test says.
 #![allow(dead_code)] // each test file uses its part
 
-use endpoint::{Endpoint, Frame, FrameMut, Frames, HeapRegion, Place, ReceiveMessage};
+use endpoint::{Endpoint, Frame, FrameMut, Frames, HeapRegion, Placement, ReceiveMessage};
 use netrpc::{CallError, CallId, Config, Event, Flaws, RequestKey, Rpc, Start};
 pub use rig::Packet;
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub const SAFE: Fate = Fate { copies: 1, late: 0, filling: 0, bent: false, broke
 pub const LOST: Fate = Fate { copies: 0, ..SAFE };
 
 /// An arrived request that the test has not answered.
-pub struct Asked {
+pub struct ArrivedRequest {
     pub key: RequestKey,
     pub data: Vec<u8>,
     pub body: [u8; 64],
@@ -55,7 +55,7 @@ pub struct Peer {
     pub rpc: Rpc,
     pub endpoint: Endpoint,
     pub frames: Frames,
-    pub asked: Vec<Asked>,
+    pub asked: Vec<ArrivedRequest>,
     pub ended: Vec<Ended>,
     landing: Vec<Landing>,
 }
@@ -94,7 +94,7 @@ impl Peer {
                 let data = gather(&frames, entry.payload_bytes);
                 let body = *entry.control.body();
                 self.endpoint.release_rcvmsg(message);
-                self.asked.push(Asked { key, data, body, frames });
+                self.asked.push(ArrivedRequest { key, data, body, frames });
             }
             Event::Reply { ticket, status, message } => {
                 let entry = self.endpoint.arrived(&message);
@@ -108,7 +108,7 @@ impl Peer {
         }
     }
 
-    pub fn reply(&mut self, asked: Asked, status: u16, data: &[u8]) {
+    pub fn reply(&mut self, asked: ArrivedRequest, status: u16, data: &[u8]) {
         let frames: Vec<Frame> =
             self.frames.copy_of(data).filter(|f| !f.is_empty()).into_iter().collect();
         self.rpc.reply(&mut self.endpoint, &asked.key, status, &[], &frames, &[]);
@@ -117,9 +117,9 @@ impl Peer {
     fn place(&mut self, packet: Packet, now: u64, fate: Fate) {
         let header = packet.header();
         match self.endpoint.place(&packet.control, &header) {
-            Place::Wait => {} // the link loses it
-            Place::Skip(message) => self.endpoint.deliver(message, &header),
-            Place::Fill(message) => {
+            Placement::Wait => {} // the link loses it
+            Placement::Skip(message) => self.endpoint.deliver(message, &header),
+            Placement::Fill(message) => {
                 let payload = header.following_bytes() > 0;
                 let filling = if payload { fate.filling } else { 0 };
                 let broken = payload && fate.broken;
@@ -291,7 +291,7 @@ impl Net {
     pub fn serve(
         &mut self,
         turns: u64,
-        mut answer: impl FnMut(&Asked) -> Vec<u8>,
+        mut answer: impl FnMut(&ArrivedRequest) -> Vec<u8>,
         mut done: impl FnMut(&mut Net) -> bool,
     ) -> bool {
         for _ in 0..turns {

@@ -5,7 +5,7 @@
 
 use crate::constants::Constants;
 use crate::model::{AxisKind, Measure, Model, Point, Value};
-use crate::slice::{Bench, Machines, Measured, Setup, Until, Way};
+use crate::slice::{Bench, Direction, Machines, Measured, Setup, Until};
 
 /// Machines and servers as the figure's legend names them, and the what-if.
 const CLUSTERS: [&str; 9] = [
@@ -37,7 +37,7 @@ pub const READ: Model = Model {
     name: "slice-read",
     axes: &[SERVERS, DISKS],
     measures: MEASURES,
-    run: |point, _| stream(point, Way::Read),
+    run: |point, _| stream(point, Direction::Read),
     ..Model::BARE
 };
 
@@ -46,7 +46,7 @@ pub const WRITE: Model = Model {
     name: "slice-write",
     axes: &[SERVERS, DISKS],
     measures: MEASURES,
-    run: |point, _| stream(point, Way::Write),
+    run: |point, _| stream(point, Direction::Write),
     ..Model::BARE
 };
 
@@ -87,11 +87,11 @@ fn setup(point: &Point, disks: u16) -> Setup {
     Setup { machines, servers: servers as u16, disks, seed: point.seed }
 }
 
-fn stream(point: &Point, way: Way) -> Vec<Value> {
+fn stream(point: &Point, way: Direction) -> Vec<Value> {
     let setup = setup(point, point.number("disks") as u16);
     let total = f64::from(setup.servers * setup.disks);
     let mut bench = Bench::new(setup).expect("machines that fit one another");
-    if way == Way::Read {
+    if way == Direction::Read {
         bench.prepare(Until::Steady.bytes_needed());
         bench.flush_caches();
     }
@@ -109,10 +109,10 @@ fn whole(point: &Point, _: &Constants) -> Vec<Value> {
     let setup = setup(point, point.number("disks") as u16);
     let until = Until::Bytes(point.simulate.unwrap_or(WHOLE) * 1_000_000);
     let mut bench = Bench::new(setup).expect("machines that fit one another");
-    let written = bench.stream(Way::Write, until);
+    let written = bench.stream(Direction::Write, until);
     bench.prepare(until.bytes_needed());
     bench.flush_caches();
-    let read = bench.stream(Way::Read, until);
+    let read = bench.stream(Direction::Read, until);
     let both = [written, read].map(|way| [way.rate / 1e6, way.processor * 100.0]);
     both.concat().into_iter().map(Value::simulated).collect()
 }

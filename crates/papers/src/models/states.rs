@@ -44,11 +44,11 @@ const BUFFER: u16 = 1;
 const ADDRESS: u64 = 4_096;
 
 /// A state with its transfers to come, by number so that it has an order.
-type Place = (usize, u8);
+type StateKey = (usize, u8);
 
 const STATES: [State; 4] = [State::Free, State::Fill, State::Drain, State::Valid];
 
-fn place(cache: &PayloadCache) -> Place {
+fn place(cache: &PayloadCache) -> StateKey {
     let state = cache.state(BUFFER);
     let number = STATES.iter().position(|known| *known == state).expect("one of the four");
     (number, cache.pending(BUFFER))
@@ -79,7 +79,7 @@ fn after(operations: &[Operation]) -> Option<PayloadCache> {
 }
 
 /// Every step from every place that can be reached.
-fn explore() -> BTreeSet<(Place, Operation, Place)> {
+fn explore() -> BTreeSet<(StateKey, Operation, StateKey)> {
     let mut steps = BTreeSet::new();
     let mut seen = BTreeSet::new();
     let mut next = VecDeque::from([Vec::new()]);
@@ -120,7 +120,7 @@ pub fn states(_: &Constants) -> Drawing {
 /// Where the states stand.
 const AT: [(f64, f64); 4] = [(100.0, 90.0), (300.0, 90.0), (500.0, 90.0), (690.0, 90.0)];
 
-fn node(state: usize, steps: &BTreeSet<(Place, Operation, Place)>) -> Node {
+fn node(state: usize, steps: &BTreeSet<(StateKey, Operation, StateKey)>) -> Node {
     let places = steps.iter().flat_map(|(from, _, to)| [from, to]);
     let pending: BTreeSet<u8> =
         places.filter(|place| place.0 == state).map(|place| place.1).collect();
@@ -157,10 +157,11 @@ mod tests {
     fn the_states_are_those_of_table_3() {
         let [free, fill, drain, valid] = [0, 1, 2, 3];
         let steps = explore();
-        let places: BTreeSet<Place> = steps.iter().flat_map(|(from, _, to)| [*from, *to]).collect();
+        let places: BTreeSet<StateKey> =
+            steps.iter().flat_map(|(from, _, to)| [*from, *to]).collect();
         let expected = [(free, 0), (fill, 2), (drain, 1), (drain, 2), (valid, 0)];
         assert_eq!(places, BTreeSet::from(expected));
-        let to = |from: Place, operation: Operation| {
+        let to = |from: StateKey, operation: Operation| {
             steps.iter().find(|step| (step.0, step.1) == (from, operation)).map(|step| step.2)
         };
         assert_eq!(to((fill, 2), Operation::Use), None, "what is being filled is not sent");

@@ -31,7 +31,7 @@ const NEW_FILE: u32 = 0o100 | 0o200 | 2;
 
 /// Which way data goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Direction {
     /// From the disks.
     Read,
     /// To them.
@@ -185,13 +185,13 @@ impl Bench {
     }
 
     /// Moves data from the beginning of the file on. For reading there must be as much as is asked for.
-    pub fn stream(&mut self, way: Way, until: Until) -> Measured {
+    pub fn stream(&mut self, way: Direction, until: Until) -> Measured {
         let mut marks = vec![self.mark(0)];
         let (mut moved, mut next) = (0, STRETCH_BYTES);
         loop {
             match way {
-                Way::Write => self.write(),
-                Way::Read => self.read(moved, CALL_BYTES),
+                Direction::Write => self.write(),
+                Direction::Read => self.read(moved, CALL_BYTES),
             }
             moved += CALL_BYTES;
             if moved == next {

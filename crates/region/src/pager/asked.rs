@@ -47,7 +47,7 @@ impl Pager {
     pub fn flush(&self, context: &mut Context, pages: Range<usize>) -> Result<(), FaultError> {
         let (mut at, end) = (self.address(pages.start), self.address(pages.end));
         while at < end {
-            let mut found = [Found::default(); 64];
+            let mut found = [PageRange::default(); 64];
             let (count, next) = self
                 .pagemap
                 .scan(&(at..end), Is::WRITTEN, Is::ZERO, &mut found)

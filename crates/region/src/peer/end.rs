@@ -1,7 +1,7 @@
 //! The end of a region whose process cannot end it itself: the nodes that have its pages are told by another one.
 
 use super::PeerConfig;
-use super::way::Way;
+use super::way::Connection;
 use endpoint::limits::PAGE_BYTES;
 use live::link::{Address, Keys, Security};
 use std::io;
@@ -56,6 +56,6 @@ pub fn free(config: &PeerConfig) -> bool {
 }
 
 fn free_at(config: &PeerConfig, at: usize) -> io::Result<()> {
-    let mut way = Way::reach(config, at, PAGE_BYTES)?;
+    let mut way = Connection::reach(config, at, PAGE_BYTES)?;
     way.free(config.space).map_err(io::Error::other)
 }

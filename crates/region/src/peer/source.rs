@@ -3,7 +3,7 @@
 use super::super::backing::{FetchError, Fetched, Source, StoreError};
 use super::super::limits::{AHEAD_DEADLINE, PAUSE};
 use super::Shared;
-use super::way::{Mailbox, Way};
+use super::way::{Connection, Mailbox};
 use live::clock;
 use netmem::Wanted;
 use netmem::guest::{Gone, Refused, Response, Transport};
@@ -26,7 +26,7 @@ pub struct PeerSource {
 /// The ways themselves. Whoever asks over them waits in place.
 struct Lines {
     shared: Arc<Shared>,
-    ways: Box<[Option<Way>]>,
+    ways: Box<[Option<Connection>]>,
     mail: Arc<[Mailbox]>,
     page_bytes: usize,
 }
@@ -35,7 +35,7 @@ impl PeerSource {
     /// Connects to all holders that answer; an error when fewer do than there are to be copies.
     pub fn new(shared: Arc<Shared>, page_bytes: usize) -> io::Result<PeerSource> {
         let (config, mut failed) = (&shared.config, None);
-        let mut reach = |at: usize| match Way::reach(config, at, page_bytes) {
+        let mut reach = |at: usize| match Connection::reach(config, at, page_bytes) {
             Ok(way) => Some(shared.admit(at, way)),
             Err(error) => {
                 shared.keeping().holders()[at].note_away(clock::now());
@@ -43,7 +43,7 @@ impl PeerSource {
                 None
             }
         };
-        let ways: Box<[Option<Way>]> = (0..config.holders.len()).map(&mut reach).collect();
+        let ways: Box<[Option<Connection>]> = (0..config.holders.len()).map(&mut reach).collect();
         let (there, needed) = (ways.iter().flatten().count(), usize::from(config.copies));
         if there < needed {
             let why = failed.map_or(String::new(), |error| format!(": {error}"));
@@ -59,7 +59,7 @@ impl PeerSource {
 }
 
 impl Lines {
-    fn way(&mut self, at: usize) -> &mut Way {
+    fn way(&mut self, at: usize) -> &mut Connection {
         self.ways[at].as_mut().expect("it was reached")
     }
 }
@@ -84,7 +84,7 @@ impl Transport for Lines {
     }
 
     fn is_broken(&self, at: usize) -> bool {
-        self.ways[at].as_ref().is_none_or(Way::is_broken)
+        self.ways[at].as_ref().is_none_or(Connection::is_broken)
     }
 
     fn there(&self, at: usize) -> Option<Stayed> {

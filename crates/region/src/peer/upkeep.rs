@@ -2,7 +2,7 @@
 
 use super::super::backing::Upkeep;
 use super::super::limits::LINK_PAUSE;
-use super::way::Way;
+use super::way::Connection;
 use super::{LineConfig, PeerConfig, Shared};
 use live::clock;
 use live::wait::WaitPolicy;
@@ -18,7 +18,7 @@ pub struct PeerUpkeep {
     /// Of its own ways, where nobody waits: a holder that does not answer costs no processor.
     unhurried: PeerConfig,
     page_bytes: usize,
-    ways: Box<[Option<Way>]>,
+    ways: Box<[Option<Connection>]>,
     visits: Visits,
 }
 
@@ -45,7 +45,7 @@ impl PeerUpkeep {
         let way = self.ways[at].take().filter(|way| !way.is_broken());
         let reached = match way {
             Some(mut way) => way.stay(self.shared.config.space).is_ok().then_some(way),
-            None => Way::reach(&self.unhurried, at, self.page_bytes).ok(),
+            None => Connection::reach(&self.unhurried, at, self.page_bytes).ok(),
         };
         match reached {
             Some(way) => {
@@ -61,7 +61,7 @@ impl PeerUpkeep {
     /// Makes links to a holder for those who wait for one.
     fn deliver(&mut self, at: usize) {
         for mail in self.shared.boxes().iter().filter(|mail| mail[at].is_wanted()) {
-            match Way::reach(&self.shared.config, at, self.page_bytes) {
+            match Connection::reach(&self.shared.config, at, self.page_bytes) {
                 Ok(way) => mail[at].deliver(self.shared.admit(at, way)),
                 Err(_) => {
                     let now = clock::now();

@@ -17,7 +17,7 @@ use wire::field::Field;
 use wire::{Encoder, Errno, NodeId};
 
 /// A line to a holder.
-pub struct Way {
+pub struct Connection {
     line: Line,
     /// Where pages land; `None` after a call that has not given it back. One, and more for pages that come ahead.
     frames: [Option<FrameMut>; LINE_CALLS],
@@ -31,17 +31,17 @@ pub struct Way {
 
 // SAFETY: the frame belongs to the pool of the line beside it, and both are used by the thread that has the way, see
 // `Line`.
-unsafe impl Send for Way {}
+unsafe impl Send for Connection {}
 
-impl std::fmt::Debug for Way {
+impl std::fmt::Debug for Connection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Way").field("there", &self.there).finish_non_exhaustive()
+        f.debug_struct("Connection").field("there", &self.there).finish_non_exhaustive()
     }
 }
 
-impl Way {
+impl Connection {
     /// Connects to a holder and asks who it is.
-    pub fn reach(config: &PeerConfig, at: usize, page_bytes: usize) -> io::Result<Way> {
+    pub fn reach(config: &PeerConfig, at: usize, page_bytes: usize) -> io::Result<Connection> {
         let pages = LINE_PAGES + (4 * page_bytes + AHEAD_BYTES) / PAGE_BYTES;
         let deadline = config.line.deadline;
         let hasty = LineConfig { deadline: deadline.min(VISIT_DEADLINE), ..config.line.clone() };
@@ -52,15 +52,15 @@ impl Way {
         });
         let there = Stayed { node: NodeId(0), incarnation: 0, machine: 0 };
         let answers = [const { None }; LINE_CALLS];
-        let mut way = Way { line, frames, answers, there, generation: 0 };
+        let mut way = Connection { line, frames, answers, there, generation: 0 };
         way.there = way.stay(config.space).map_err(io::Error::other)?;
         way.line.set_deadline(deadline);
         Ok(way)
     }
 
     /// To a holder in this incarnation.
-    pub fn of_generation(self, generation: u16) -> Way {
-        Way { generation, ..self }
+    pub fn of_generation(self, generation: u16) -> Connection {
+        Connection { generation, ..self }
     }
 
     /// Of no use any more.
@@ -204,14 +204,14 @@ pub struct Mailbox {
 
 #[derive(Debug, Default)]
 struct Mail {
-    fresh: Option<Way>,
+    fresh: Option<Connection>,
     /// What the fresh one has replaced, to be taken apart by the keeper.
-    used: Option<Way>,
+    used: Option<Connection>,
 }
 
 impl Mailbox {
     /// Puts a fresh way in the place of `way`; false when there is none yet.
-    pub fn exchange(&self, way: &mut Option<Way>) -> bool {
+    pub fn exchange(&self, way: &mut Option<Connection>) -> bool {
         let Ok(mut mail) = self.mail.try_lock() else { return false };
         match mail.fresh.take() {
             Some(fresh) => {
@@ -231,7 +231,7 @@ impl Mailbox {
     }
 
     /// The keeper's part: a fresh way.
-    pub fn deliver(&self, way: Way) {
+    pub fn deliver(&self, way: Connection) {
         let Ok(mut mail) = self.mail.lock() else { return };
         *mail = Mail { fresh: Some(way), used: None };
         self.wanted.store(false, Ordering::Release);

@@ -38,7 +38,7 @@ const TRIES: usize = 100;
 
 /// A way to a holder, which lasts as long as the holder's process.
 #[derive(Clone, Copy)]
-struct Way {
+struct Route {
     there: Stayed,
     life: u16,
 }
@@ -61,7 +61,7 @@ struct Guest {
     shared: Rc<Shared>,
     keeping: Keeping,
     holders: Vec<NodeId>,
-    ways: RefCell<Vec<Option<Way>>>,
+    ways: RefCell<Vec<Option<Route>>>,
     pages: RefCell<Vec<Page>>,
     attempts: Cell<u64>,
 }
@@ -117,7 +117,7 @@ impl Guest {
     }
 
     /// The way to a holder whose process is still the one that it was made to.
-    fn way(&self, at: usize) -> Option<Way> {
+    fn way(&self, at: usize) -> Option<Route> {
         let way = self.ways.borrow()[at]?;
         let nodes = self.shared.nodes.borrow();
         let lives = nodes.get(&self.holders[at]).map(Cx::incarnation);
@@ -220,7 +220,7 @@ impl Asker {
         body: &Body,
         with: Load<'_>,
     ) -> Result<Reply, CallError> {
-        let there = |way: Option<Way>| way.map(|way| way.there).ok_or(CallError::PeerLost);
+        let there = |way: Option<Route>| way.map(|way| way.there).ok_or(CallError::PeerLost);
         let before = there(self.guest.way(at))?;
         let reply = self.guest.ask(at, op, body, with).await?;
         if there(self.guest.way(at))? == before { Ok(reply) } else { Err(CallError::PeerLost) }
@@ -526,7 +526,7 @@ impl Keeper {
                 if holder.note(there.node, there.incarnation) {
                     keeping.raise_alarm();
                 }
-                guest.ways.borrow_mut()[at] = Some(Way { there, life: holder.generation() });
+                guest.ways.borrow_mut()[at] = Some(Route { there, life: holder.generation() });
             }
             None => holder.note_away(guest.cx.now()),
         }

@@ -101,7 +101,7 @@ pub struct Model {
 
 /// A request for a page, as its program remembers it.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked {
+pub struct PageRequest {
     /// Who asked.
     pub node: NodeId,
     /// For what.
@@ -190,9 +190,17 @@ impl Model {
     }
 
     /// What a program that asks for a page now may expect.
-    pub fn ask(&self, node: NodeId, id: PageId, at_least: Version, at_rest: bool) -> Asked {
+    pub fn ask(&self, node: NodeId, id: PageId, at_least: Version, at_rest: bool) -> PageRequest {
         let (durable, settled) = (self.durable(id), self.settled(id));
-        Asked { node, id, at_least, durable, settled, after_free: self.is_freed(id.space), at_rest }
+        PageRequest {
+            node,
+            id,
+            at_least,
+            durable,
+            settled,
+            after_free: self.is_freed(id.space),
+            at_rest,
+        }
     }
 
     /// Pages that must be readable, of spaces that `concerns` names.
@@ -250,8 +258,8 @@ impl Model {
     }
 
     /// A request has brought a page.
-    pub fn delivered(&mut self, asked: Asked, version: Version, bytes: &[u8]) {
-        let Asked { node, id, at_least, settled, after_free, .. } = asked;
+    pub fn delivered(&mut self, asked: PageRequest, version: Version, bytes: &[u8]) {
+        let PageRequest { node, id, at_least, settled, after_free, .. } = asked;
         let Some((found, content)) = parse(bytes) else {
             let zeros =
                 if bytes.iter().all(|byte| *byte == 0) { "zeros" } else { "nobody's bytes" };
@@ -302,8 +310,8 @@ impl Model {
     }
 
     /// A request has failed.
-    pub fn failed(&mut self, asked: Asked, error: &GetError) {
-        let Asked { node, id, at_least, durable, at_rest, .. } = asked;
+    pub fn failed(&mut self, asked: PageRequest, error: &GetError) {
+        let PageRequest { node, id, at_least, durable, at_rest, .. } = asked;
         let freed = self.freed.contains_key(&id.space);
         let still = !freed && self.pages.get(&id).is_some_and(|known| !known.at_risk);
         let must = Some(durable).filter(|durable| still && durable.0 > 0 && *durable >= at_least);
@@ -331,8 +339,11 @@ mod tests {
     const ID: PageId = PageId { space: SpaceId::shared(3), index: 7 };
     const NODE: NodeId = NodeId(2);
 
-    fn asked(at_least: u64) -> Asked {
-        Asked { durable: Version(5), ..Model::default().ask(NODE, ID, Version(at_least), false) }
+    fn asked(at_least: u64) -> PageRequest {
+        PageRequest {
+            durable: Version(5),
+            ..Model::default().ask(NODE, ID, Version(at_least), false)
+        }
     }
 
     fn bytes(id: PageId, content: Content) -> Vec<u8> {
@@ -349,7 +360,7 @@ mod tests {
         (model, content)
     }
 
-    fn delivered(asked: Asked, version: u64, bytes: &[u8]) -> usize {
+    fn delivered(asked: PageRequest, version: u64, bytes: &[u8]) -> usize {
         let (mut model, _) = model();
         model.delivered(asked, Version(version), bytes);
         model.violations.len()
@@ -362,7 +373,7 @@ mod tests {
         assert_eq!(delivered(asked(5), 5, &good), 0);
         assert_eq!(delivered(asked(6), 5, &good), 1);
         assert_eq!(delivered(asked(5), 6, &good), 1);
-        assert_eq!(delivered(Asked { after_free: true, ..asked(5) }, 5, &good), 1);
+        assert_eq!(delivered(PageRequest { after_free: true, ..asked(5) }, 5, &good), 1);
         assert_eq!(delivered(asked(5), 5, &[0; 4096]), 1);
         let mut bent = good.clone();
         bent[4000] ^= 1;
@@ -402,7 +413,7 @@ mod tests {
         assert_eq!(failed(&mut model, GetError::Lost(Version(5))), 1);
         assert_eq!(failed(&mut model, GetError::Freed), 1);
         assert_eq!(failed(&mut model, GetError::Unavailable), 0);
-        model.failed(Asked { at_rest: true, ..asked(5) }, &GetError::Unavailable);
+        model.failed(PageRequest { at_rest: true, ..asked(5) }, &GetError::Unavailable);
         assert_eq!(std::mem::take(&mut model.violations).len(), 1);
         model.node_down(NODE, true);
         assert_eq!(failed(&mut model, GetError::Unknown), 1);
@@ -439,7 +450,7 @@ mod tests {
     #[test]
     fn of_its_own_pages_a_node_that_goes_on_must_have_what_it_kept() {
         let id = PageId { space: SpaceId::private(NODE, 3), index: 7 };
-        let (mut model, asked) = (Model::default(), Asked { id, ..asked(5) });
+        let (mut model, asked) = (Model::default(), PageRequest { id, ..asked(5) });
         let content = model.begin(id, Class::Mirrored, Version(5));
         model.acknowledged(id, content);
         model.node_down(NODE, true);

@@ -75,7 +75,7 @@ impl Worker {
         self.audit.as_ref().map(|audit| audit.left.is_empty() && idle)
     }
 
-    pub(super) fn choose_audit(&mut self) -> Option<(FileOp, Asked)> {
+    pub(super) fn choose_audit(&mut self) -> Option<(FileOp, InFlight)> {
         if let Some(Open { file, handle, .. }) = self.open {
             return Some(self.audit_file(file, handle));
         }
@@ -83,12 +83,12 @@ impl Worker {
         let look = audit.left.pop_front()?;
         let home = audit.home.unwrap_or(FileId::ROOT);
         let find = |directory, name: Name| {
-            let asked = Asked::Find { directory, name: name.clone() };
+            let asked = InFlight::Find { directory, name: name.clone() };
             (FileOp::Lookup { parent: directory, name }, asked)
         };
         Some(match look {
             Look::Home => find(FileId::ROOT, name(format!("home{}", self.number))),
-            Look::Listing => (FileOp::OpenDirectory { file: home }, Asked::OpenListing),
+            Look::Listing => (FileOp::OpenDirectory { file: home }, InFlight::OpenListing),
             Look::Shared(index) => find(FileId::ROOT, shared_name(index)),
             Look::Name(name) => find(home, name),
             Look::File(file) => {
@@ -98,15 +98,15 @@ impl Worker {
         })
     }
 
-    fn audit_file(&mut self, file: FileId, handle: Handle) -> (FileOp, Asked) {
+    fn audit_file(&mut self, file: FileId, handle: Handle) -> (FileOp, InFlight) {
         let audit = self.audit.as_mut().expect("an audit is under way");
         if !audit.sized && !self.closing {
             audit.sized = true;
-            return (FileOp::GetAttr { file, handle: Some(handle) }, Asked::Size { file });
+            return (FileOp::GetAttr { file, handle: Some(handle) }, InFlight::Size { file });
         }
         let offset = audit.offset;
         if offset >= self.sizes.file + self.sizes.write || self.closing {
-            return (FileOp::Release { file, handle, owner: None }, Asked::Release);
+            return (FileOp::Release { file, handle, owner: None }, InFlight::Release);
         }
         if !std::mem::replace(&mut audit.sought, true) {
             return self.seek(file, handle, offset);
@@ -114,19 +114,19 @@ impl Worker {
         (audit.offset, audit.sought) = (offset + self.sizes.audit, false);
         let bytes = self.sizes.audit;
         let op = FileOp::Read { file, handle, offset, bytes: bytes as u32 };
-        (op, Asked::Read { offset, asked: bytes })
+        (op, InFlight::Read { offset, asked: bytes })
     }
 
     /// The operation under way ended. What is wrong with its answer, if anything.
     pub(super) fn audited(
         &mut self,
-        asked: Asked,
+        asked: InFlight,
         result: Result<FileReply, Errno>,
         begun: Picos,
         model: &mut Model,
         now: Picos,
     ) -> Result<(), String> {
-        let at_root = matches!(asked, Asked::Find { directory: FileId::ROOT, .. });
+        let at_root = matches!(asked, InFlight::Find { directory: FileId::ROOT, .. });
         match result {
             Ok(FileReply::Entry(attr)) if at_root => {
                 self.found_at_root(&asked, Some(attr.file), model.restored)
@@ -136,19 +136,19 @@ impl Worker {
                 self.succeeded(asked, reply, begun, model, now)
             }
             Err(Errno::ENOENT) if at_root => self.found_at_root(&asked, None, model.restored),
-            Err(errno) if !is_unknown(errno) && !matches!(asked, Asked::Release) => {
+            Err(errno) if !is_unknown(errno) && !matches!(asked, InFlight::Release) => {
                 match (asked, errno) {
-                    (Asked::Find { directory, name }, Errno::ENOENT) => {
+                    (InFlight::Find { directory, name }, Errno::ENOENT) => {
                         model.names.saw(directory, &name, None)
                     }
                     (asked, errno) => Err(format!("{asked:?} is refused with {errno:?}")),
                 }
             }
-            Err(errno) if model.salvaged.is_some() && !matches!(asked, Asked::Release) => {
+            Err(errno) if model.salvaged.is_some() && !matches!(asked, InFlight::Release) => {
                 Err(format!("{asked:?} of a file that was salvaged whole fails with {errno:?}"))
             }
             Err(errno) => {
-                if let (Asked::Open { file }, Errno::EIO) = (&asked, errno)
+                if let (InFlight::Open { file }, Errno::EIO) = (&asked, errno)
                     && model.whole.contains(file)
                 {
                     return Err(format!(
@@ -156,7 +156,7 @@ impl Worker {
                     ));
                 }
                 model.failed += 1;
-                if matches!(asked, Asked::Release) {
+                if matches!(asked, InFlight::Release) {
                     self.open = None;
                 }
                 Ok(())
@@ -166,11 +166,11 @@ impl Worker {
 
     fn found_at_root(
         &mut self,
-        asked: &Asked,
+        asked: &InFlight,
         found: Option<FileId>,
         may_lack: bool,
     ) -> Result<(), String> {
-        let (Some(audit), Asked::Find { name: asked, .. }) = (&mut self.audit, asked) else {
+        let (Some(audit), InFlight::Find { name: asked, .. }) = (&mut self.audit, asked) else {
             return Ok(());
         };
         let shared = (0..audit.shared.len()).find(|index| shared_name(*index) == *asked);

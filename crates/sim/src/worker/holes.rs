@@ -18,7 +18,7 @@ impl Worker {
         (file, handle): (FileId, Handle),
         model: &mut Model,
         now: Picos,
-    ) -> (FileOp, Asked) {
+    ) -> (FileOp, InFlight) {
         if self.random.chance(600_000) {
             let offset = self.random.below(self.sizes.file);
             return self.seek(file, handle, offset);
@@ -34,7 +34,7 @@ impl Worker {
         let (by, range) = ((self.mount, opened), offset..offset + bytes);
         let id = model.data.zeros_begin(by, file, range, mode & KEEP_SIZE == 0, now);
         model.data.goes_through(id, handle.0);
-        (FileOp::Allocate { file, handle, offset, bytes, mode }, Asked::Zero { id })
+        (FileOp::Allocate { file, handle, offset, bytes, mode }, InFlight::Zero { id })
     }
 
     pub(super) fn sought(
@@ -49,22 +49,22 @@ impl Worker {
         model.data.check_seek(&self.reader(begun), open.file, sought, found)
     }
 
-    pub(super) fn seek(&mut self, file: FileId, handle: Handle, offset: u64) -> (FileOp, Asked) {
+    pub(super) fn seek(&mut self, file: FileId, handle: Handle, offset: u64) -> (FileOp, InFlight) {
         let (what, whence) = match self.random.chance(500_000) {
             true => (Sought::Data, SEEK_DATA),
             false => (Sought::Hole, SEEK_HOLE),
         };
-        (FileOp::Seek { file, handle, offset, whence }, Asked::Seek((what, offset)))
+        (FileOp::Seek { file, handle, offset, whence }, InFlight::Seek((what, offset)))
     }
 }
 
 /// That nothing is there from some place on is an answer to a seek.
 pub(super) fn found_nothing(
-    asked: &Asked,
+    asked: &InFlight,
     result: Result<FileReply, Errno>,
 ) -> Result<FileReply, Errno> {
     match (asked, result) {
-        (Asked::Seek(..), Err(Errno::ENXIO)) => Ok(FileReply::Offset(NOTHING)),
+        (InFlight::Seek(..), Err(Errno::ENXIO)) => Ok(FileReply::Offset(NOTHING)),
         (_, result) => result,
     }
 }

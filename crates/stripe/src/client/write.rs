@@ -190,7 +190,12 @@ impl Client {
     }
 
     /// Writes one part; who holds it then.
-    async fn write_part(&self, file: &FileRef, part: &Part, mtime: Wall) -> Result<Held, Errno> {
+    async fn write_part(
+        &self,
+        file: &FileRef,
+        part: &Part,
+        mtime: Wall,
+    ) -> Result<WriteReceipt, Errno> {
         self.write_part_as(Role::Column, file, part, mtime).await
     }
 
@@ -201,7 +206,7 @@ impl Client {
         file: &FileRef,
         part: &Part,
         mtime: Wall,
-    ) -> Result<Held, Errno> {
+    ) -> Result<WriteReceipt, Errno> {
         let request = ObjectRequest {
             offset: part.offset,
             bytes: part.bytes as u32,
@@ -227,7 +232,7 @@ impl Client {
                     let verifier = reply.verifier;
                     let now = Stamp { incarnation: verifier, order: reply.order };
                     let stamp = part.again.filter(|_| reply.order == 0).unwrap_or(now);
-                    return Ok(Held { verifier, stamp, stable: reply.stable });
+                    return Ok(WriteReceipt { verifier, stamp, stable: reply.stable });
                 }
                 Ok(reply) if reply.status == Errno::EPROTO.0 => {
                     self.count(|c| c.damaged_writes += 1);

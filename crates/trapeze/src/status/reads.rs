@@ -9,16 +9,16 @@ use serde::{Deserialize, Serialize};
 #[serde(default)]
 #[allow(missing_docs)] // the fields are named for people: they are the JSON of `trapeze status`
 pub struct Reads {
-    pub cache: Found,
-    pub network: Found,
-    pub disk: Found,
+    pub cache: SourceReads,
+    pub network: SourceReads,
+    pub disk: SourceReads,
 }
 
 /// READs with one source, and how long they took on the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[allow(missing_docs)]
-pub struct Found {
+pub struct SourceReads {
     pub reads: u64,
     #[serde(flatten)]
     pub took: Took,
@@ -30,7 +30,10 @@ pub const NAMES: [&str; 3] = ["cache", "network", "disk"];
 impl Reads {
     /// As a server counts.
     pub fn of(sources: &stripe::Sources) -> Reads {
-        let found = |one: &stripe::Found| Found { reads: one.reads, took: Took::of(&one.latency) };
+        let found = |one: &stripe::SourceReads| SourceReads {
+            reads: one.reads,
+            took: Took::of(&one.latency),
+        };
         Reads {
             cache: found(&sources.cache),
             network: found(&sources.network),
@@ -39,7 +42,7 @@ impl Reads {
     }
 
     /// From fast to slow.
-    pub fn all(&self) -> [Found; 3] {
+    pub fn all(&self) -> [SourceReads; 3] {
         [self.cache, self.network, self.disk]
     }
 

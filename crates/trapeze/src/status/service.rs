@@ -25,7 +25,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
-use stripe::{Health, Held};
+use stripe::{DiskUsage, Health};
 use wire::codec::{Decoder, Encoder};
 use wire::{Channel, Errno, NodeId, Time};
 
@@ -313,7 +313,7 @@ fn files(count: u64) -> String {
     if count == 1 { "1 file".into() } else { format!("{count} files") }
 }
 
-fn disk_report(path: &Path, health: Health, held: Held) -> Disk {
+fn disk_report(path: &Path, health: Health, held: DiskUsage) -> Disk {
     let state = match health {
         Health::Serving => "serving".to_string(),
         Health::Starting => "starting".to_string(),

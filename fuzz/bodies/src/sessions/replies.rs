@@ -74,7 +74,7 @@ fn reply(bytes: &[u8]) -> Option<&[u8]> {
 
 /// Commands of Redis's protocol in a text.
 #[derive(Default)]
-struct Asked<'a> {
+struct ParsedCommands<'a> {
     commands: usize,
     /// What is behind them.
     rest: &'a [u8],
@@ -85,8 +85,8 @@ struct Asked<'a> {
     quotes: bool,
 }
 
-fn asked(mut text: &[u8], value_bytes_max: usize) -> Asked<'_> {
-    let mut asked = Asked::default();
+fn asked(mut text: &[u8], value_bytes_max: usize) -> ParsedCommands<'_> {
+    let mut asked = ParsedCommands::default();
     loop {
         let before = text;
         asked.rest = before;

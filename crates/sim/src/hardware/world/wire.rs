@@ -16,7 +16,7 @@ use nic::Engine;
 
 /// How far the packet is on its path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Transit {
     /// No packet.
     #[default]
     None,
@@ -35,18 +35,18 @@ pub(crate) enum Way {
 pub(crate) struct Outgoing {
     pub to: u16,
     pub path: Path,
-    pub way: Way,
+    pub way: Transit,
 }
 
 impl<P: Program> World<P> {
     /// The net-send engine has begun a transfer: the first of a packet opens its way.
     pub(crate) fn leave(&mut self, adapter: u16) {
         let index = usize::from(adapter);
-        if self.adapters[index].outgoing.way == Way::None {
+        if self.adapters[index].outgoing.way == Transit::None {
             let transfer = self.adapters[index].engines.state(Engine::NetSend).transfer;
             let to = transfer.expect("a transfer leaves").packet.destination.0;
             let path = self.fabric.path(index, usize::from(to));
-            self.adapters[index].outgoing = Outgoing { to, path, way: Way::Travelling };
+            self.adapters[index].outgoing = Outgoing { to, path, way: Transit::Travelling };
             let link = self.fabric.link();
             let time = self.fabric.head_time(&path) + link.rate.time(link.framing);
             self.at(self.now() + time, Event::Head { adapter });
@@ -57,7 +57,7 @@ impl<P: Program> World<P> {
     /// Takes the next channels of the packet's path, until one is another's; whether it has all.
     fn claim(&mut self, adapter: u16) -> bool {
         let outgoing = self.adapters[usize::from(adapter)].outgoing;
-        let mut held = if let Way::Claiming(held) = outgoing.way { held } else { 0 };
+        let mut held = if let Transit::Claiming(held) = outgoing.way { held } else { 0 };
         let channels = outgoing.path.channels();
         while let Some(&channel) = channels.get(usize::from(held)) {
             if !self.fabric.claim(channel, u32::from(adapter)) {
@@ -66,7 +66,7 @@ impl<P: Program> World<P> {
             held += 1;
         }
         let all = usize::from(held) == channels.len();
-        let way = if all { Way::Through } else { Way::Claiming(held) };
+        let way = if all { Transit::Through } else { Transit::Claiming(held) };
         self.adapters[usize::from(adapter)].outgoing.way = way;
         all
     }
@@ -74,7 +74,7 @@ impl<P: Program> World<P> {
     /// The head of the packet from `adapter` has travelled as far as its receiver, or has the last channel that it
     /// waited for.
     pub(crate) fn head_comes(&mut self, adapter: u16) -> Option<u64> {
-        let is_through = self.adapters[usize::from(adapter)].outgoing.way == Way::Through;
+        let is_through = self.adapters[usize::from(adapter)].outgoing.way == Transit::Through;
         if is_through || self.claim(adapter) {
             self.open(adapter);
         }
@@ -84,7 +84,7 @@ impl<P: Program> World<P> {
     /// The receiver knows of the packet from `adapter`.
     fn open(&mut self, adapter: u16) {
         let sender = &mut self.adapters[usize::from(adapter)];
-        sender.outgoing.way = Way::Open;
+        sender.outgoing.way = Transit::Open;
         let packet =
             sender.engines.state(Engine::NetSend).transfer.expect("a transfer leaves").packet;
         let to = sender.outgoing.to;
@@ -100,7 +100,7 @@ impl<P: Program> World<P> {
     pub(crate) fn burst(&mut self, adapter: u16) {
         let sender = &self.adapters[usize::from(adapter)];
         let out = sender.engines.state(Engine::NetSend);
-        if sender.outgoing.way != Way::Open || sender.engines.bursting || !out.is_moving() {
+        if sender.outgoing.way != Transit::Open || sender.engines.bursting || !out.is_moving() {
             return;
         }
         let receiver = &self.adapters[usize::from(sender.outgoing.to)];
@@ -157,7 +157,7 @@ impl<P: Program> World<P> {
     /// The packet's tail has passed: who waited for its channels goes on.
     fn close(&mut self, adapter: u16) {
         let Outgoing { to, path, .. } = self.adapters[usize::from(adapter)].outgoing;
-        self.adapters[usize::from(adapter)].outgoing.way = Way::None;
+        self.adapters[usize::from(adapter)].outgoing.way = Transit::None;
         let receiver = &mut self.adapters[usize::from(to)];
         assert_eq!(
             receiver.incoming.take(),
