@@ -1,12 +1,10 @@
 //! Links over adapters: what the memory of an adapter and the policy of its payloads may change is time, never bytes.
 
-mod sides;
-
+use crate::sides::*;
 use live::link::adapter::AdapterShape;
 use live::link::{LinkEvent, ShapeError};
 use nic::{Buffers, Policy};
 use proptest::prelude::*;
-use sides::*;
 use wire::{Kind, NodeId, Token};
 
 /// Two sides over adapters of these shapes.

@@ -1,8 +1,6 @@
 //! Calls between two whole nodes over every link, each on a thread of its own.
 
-mod common;
-
-use common::{ECHO, FETCH, Server, call, encrypted, host};
+use crate::common::{ECHO, FETCH, Server, call, encrypted, host};
 use live::link::{Address, Security};
 use live::wait::WaitPolicy;
 use std::time::Duration;

@@ -1,8 +1,6 @@
 //! The disk device on real directories: every test body runs over both engines.
 
-mod disk_rig;
-
-use disk_rig::{Rig, each_engine, object, on_both, pattern};
+use crate::disk_rig::{Rig, each_engine, object, on_both, pattern};
 use endpoint::Frame;
 use live::clock;
 use live::disk::{DiskConfig, Disks, DisksError, Engine, OpenError, Throttle};

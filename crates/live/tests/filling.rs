@@ -1,10 +1,8 @@
 //! Messages that are sent while they fill.
 
-mod sides;
-
+use crate::sides::*;
 use live::clock;
 use live::link::LinkEvent;
-use sides::*;
 use std::time::Duration;
 use wire::NodeId;
 

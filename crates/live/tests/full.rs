@@ -1,9 +1,7 @@
 //! Disks that are full, read-only or refuse direct transfers: small file systems in a mount namespace of the test's
 //! own, which only root can make. Others skip these tests, said aloud.
 
-mod disk_rig;
-
-use disk_rig::{Rig, each_engine, object, pattern};
+use crate::disk_rig::{Rig, each_engine, object, pattern};
 use live::disk::{DiskConfig, Disks, DisksError, Engine, OpenError};
 use live::meta::{Stores, load};
 use node::rings::{

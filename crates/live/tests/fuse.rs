@@ -1,7 +1,6 @@
 //! Mounts, used as programs use them: over a directory (pass-through) and over a node.
 
-mod support;
-
+use crate::support::{exercise, in_namespace, memory, pattern};
 use live::fuse::{Mount, MountError, MountOptions, Stage, passthrough};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
@@ -13,7 +12,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use support::{exercise, in_namespace, memory, pattern};
 
 /// Pages of a node's pool in these tests: 16 MiB.
 const PAGES: usize = 4096;
@@ -296,7 +294,7 @@ fn serving_process(program: &Path, source: &Path, mount: &Path, user: u32) -> Ch
     Command::new(program)
         .uid(user)
         .gid(user)
-        .args(["--exact", "serve_until_killed", "--ignored"])
+        .args(["--exact", "fuse::serve_until_killed", "--ignored"])
         .env(SOURCE, source)
         .env(MOUNT, mount)
         .stdout(Stdio::null()) // its result is none of a test

@@ -1,11 +1,9 @@
 //! Links between bare endpoints: what crosses them, in which order, and who dies or stands still.
 
-mod sides;
-
+use crate::sides::*;
 use live::clock;
 use live::link::limits::{SHARED_SLOTS, SILENCE_SPAN};
 use live::link::{Address, LinkEvent, Security, SocketAccess};
-use sides::*;
 use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;

@@ -1,12 +1,9 @@
 //! Where a sandbox forbids io_uring, disks work all the same.
 
-mod disk_rig;
-mod seccomp;
-
-use disk_rig::{Rig, object, pattern};
+use crate::disk_rig::{Rig, object, pattern};
+use crate::seccomp::forbid_io_uring;
 use live::disk::{DiskConfig, Disks, DisksError, Engine};
 use node::rings::DiskFile;
-use seccomp::forbid_io_uring;
 use tempfile::TempDir;
 
 #[test]

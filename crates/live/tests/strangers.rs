@@ -1,12 +1,10 @@
 //! Who is refused, who does not speak the language, and who is not there: each has its reason in the log, in few lines.
 
-mod sides;
-
+use crate::sides::*;
 use live::clock;
 use live::link::hello::{Hello, LINK_VERSION, Refusal};
 use live::link::limits::BACKOFF_MAX;
 use live::link::{Address, LinkConfig, LinkEvent, Security};
-use sides::*;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;

@@ -41,10 +41,13 @@ fn power_cuts_lose_nothing_beside_network_memory() {
     (1..3).for_each(|seed| passes(seed, &experiment));
 }
 
+/// As many as take five seconds of a quiet processor.
+const SEEDS: usize = 3;
+
 #[test]
 fn fresh_seeds_lose_nothing() {
     let kept = Experiment::parse(include_str!("../../../experiments/lending.toml")).unwrap();
-    crate::seeds::lose_nothing(kept, Some("experiments/lending.toml"));
+    crate::seeds::lose_nothing(kept, Some("experiments/lending.toml"), SEEDS);
 }
 
 /// A cluster in which nothing happens but what the test does, and what its programs do with network memory.

@@ -40,9 +40,15 @@ fn seed_3800222538_has_no_mirror_that_is_not_there() {
     passes(3_800_222_538, &usual());
 }
 
+/// As many as take five seconds of a quiet processor, of each experiment.
+const SEEDS: usize = 4;
+const HINTS_SEEDS: usize = 10;
+const KEYS_SEEDS: usize = 4;
+const GUESTS_SEEDS: usize = 6;
+
 #[test]
 fn fresh_seeds_lose_nothing() {
-    crate::seeds::lose_nothing(usual(), Some("experiments/network-memory.toml"));
+    crate::seeds::lose_nothing(usual(), Some("experiments/network-memory.toml"), SEEDS);
 }
 
 const HINTS: &str = include_str!("../../../experiments/network-memory-hints.toml");
@@ -53,7 +59,7 @@ const HINTS: &str = include_str!("../../../experiments/network-memory-hints.toml
 #[test]
 fn hints_do_no_harm_under_faults() {
     let hints = crate::seeds::experiment(Experiment::parse(HINTS).expect("an experiment"));
-    crate::seeds::lose_nothing(hints, Some("experiments/network-memory-hints.toml"));
+    crate::seeds::lose_nothing(hints, Some("experiments/network-memory-hints.toml"), HINTS_SEEDS);
 }
 
 const KEYS: &str = include_str!("../../../experiments/network-memory-keys.toml");
@@ -66,7 +72,7 @@ fn keys() -> Experiment {
 /// lives the last one.
 #[test]
 fn keys_are_right_under_faults() {
-    crate::seeds::lose_nothing(keys(), Some("experiments/network-memory-keys.toml"));
+    crate::seeds::lose_nothing(keys(), Some("experiments/network-memory-keys.toml"), KEYS_SEEDS);
 }
 
 const GUESTS: &str = include_str!("../../../experiments/network-memory-guests.toml");
@@ -79,7 +85,11 @@ fn guests() -> Experiment {
 /// written last, and lost only when both nodes that had it have ended.
 #[test]
 fn guests_pages_are_right_under_faults() {
-    crate::seeds::lose_nothing(guests(), Some("experiments/network-memory-guests.toml"));
+    crate::seeds::lose_nothing(
+        guests(),
+        Some("experiments/network-memory-guests.toml"),
+        GUESTS_SEEDS,
+    );
 }
 
 #[test]

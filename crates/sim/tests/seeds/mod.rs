@@ -1,5 +1,6 @@
-//! Seeds of simulated clusters, as the environment asks for them. SIM_SECONDS: how long to go on in wall time;
-//! SIM_SEED: the first seed; SIM_EXPERIMENT: the text of an experiment; SIM_TRACE: set to see the trace.
+//! Seeds of simulated clusters, as the environment asks for them. SIM_SECONDS: how long to go on in wall time, instead of
+//! the usual number of seeds; SIM_SEED: the first seed; SIM_EXPERIMENT: the text of an experiment; SIM_TRACE: set to see
+//! the trace.
 
 use sim::command::{replay, search, simulate};
 use sim::experiment::Experiment;
@@ -27,16 +28,20 @@ pub fn outcome(seed: u64, experiment: &Experiment) -> Outcome {
     simulate(seed, experiment, trace).expect("a good experiment")
 }
 
-/// Runs fresh seeds until the time is up, or the first one with its trace. `kept` is the experiment's file.
-pub fn lose_nothing(usual: Experiment, kept: Option<&str>) {
+/// Runs `count` seeds, so that a busy machine runs as many as a quiet one, or the first one with its trace. `kept` is
+/// the experiment's file.
+pub fn lose_nothing(usual: Experiment, kept: Option<&str>, count: usize) {
     let (experiment, first) = (experiment(usual), number("SIM_SEED", 1));
     if setting("SIM_TRACE").is_some() {
         println!("{}", outcome(first, &experiment));
         return;
     }
-    let end = Instant::now() + Duration::from_secs(number("SIM_SECONDS", 5));
+    let span = setting("SIM_SECONDS").map(|_| Duration::from_secs(number("SIM_SECONDS", 0)));
+    let end = span.map(|span| Instant::now() + span);
+    let count = if end.is_some() { usize::MAX } else { count };
     let each = |seed, outcome: &Outcome| println!("seed {seed}: {outcome}");
-    let seeds = (first..).take_while(|_| Instant::now() < end);
+    let is_going = |_: &u64| end.is_none_or(|end| Instant::now() < end);
+    let seeds = (first..).take(count).take_while(is_going);
     let failed = search(seeds, &experiment, each).expect("no unknown bug");
     if let Some((seed, outcome)) = failed {
         panic!("{}\nreplay: {}", outcome.violations.join("\n"), replay(seed, kept));
