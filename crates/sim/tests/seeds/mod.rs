@@ -1,6 +1,6 @@
-//! Seeds of simulated clusters, as the environment asks for them. SIM_SECONDS: how long to go on in wall time, instead of
-//! the usual number of seeds; SIM_SEED: the first seed; SIM_EXPERIMENT: the text of an experiment; SIM_TRACE: set to see
-//! the trace.
+//! Seeds of simulated clusters, as the environment asks for them. SIM_SECONDS: how long to go on in wall time,
+//! instead of the usual number of seeds; SIM_SEED: the first seed; SIM_EXPERIMENT: the text of an experiment;
+//! SIM_TRACE: set to see the trace.
 
 use sim::command::{replay, search, simulate};
 use sim::experiment::Experiment;
