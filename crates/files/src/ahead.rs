@@ -7,7 +7,6 @@
 use crate::Files;
 use crate::inode::File;
 use crate::limits::{AHEAD_AGE_MAX, CHUNK_BYTES, RUN_SLACK_BYTES};
-use crate::queue::Worker;
 use crate::table::Open;
 use endpoint::Frame;
 use node::rings::Handle;
@@ -209,13 +208,13 @@ impl Files {
     }
 
     pub(crate) fn start_ahead_loop(&self) {
-        self.cx.spawn("files: read ahead", self.clone().ahead_loop(self.ahead.worker(&self.cx)));
+        self.cx.spawn("files: read ahead", self.clone().ahead_loop());
     }
 
     /// One of the loops that read ahead.
-    async fn ahead_loop(self, worker: Worker<Job>) {
+    async fn ahead_loop(self) {
         let work = async |job, _: &_| self.read_ahead(job).await;
-        self.ahead_places.work(&self.cx, || worker.next(), work).await;
+        self.ahead_places.work(&self.cx, || self.ahead.next(), work).await;
     }
 
     async fn read_ahead(&self, job: Job) {

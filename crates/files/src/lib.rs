@@ -36,7 +36,6 @@ pub mod limits;
 mod locks;
 mod naming;
 mod places;
-mod queue;
 mod read;
 pub mod salvage;
 mod service;
@@ -55,11 +54,10 @@ use crate::limits::*;
 use crate::locks::Line;
 use crate::naming::Names;
 use crate::places::Places;
-use crate::queue::Queue;
 use crate::table::Table;
 use endpoint::FrameMut;
 use node::rings::FileReply;
-use node::{Cx, Notify};
+use node::{Cx, Notify, WorkQueue};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::{Deref, Range};
@@ -147,9 +145,9 @@ pub struct Inner {
     left: RefCell<BTreeMap<FileId, Rc<File>>>,
     /// One was added to them.
     left_some: Notify,
-    work: Rc<Queue<Rc<File>>>,
+    work: WorkQueue<Rc<File>>,
     work_places: Rc<Places>,
-    ahead: Rc<Queue<ahead::Job>>,
+    ahead: WorkQueue<ahead::Job>,
     ahead_places: Rc<Places>,
     ahead_used: Rc<Cell<u64>>,
     /// When what is old of it was forgotten last, of all files.
@@ -195,9 +193,9 @@ pub fn serve(cx: &Cx, config: Config, names: names::Client, stripe: stripe::Clie
         started: Notify::new(cx),
         left: RefCell::default(),
         left_some: Notify::new(cx),
-        work: Rc::default(),
+        work: WorkQueue::new(cx),
         work_places: Places::new(cx, LATE_MAX, Files::start_work_loop),
-        ahead: Rc::default(),
+        ahead: WorkQueue::new(cx),
         ahead_places: Places::new(cx, LATE_MAX, Files::start_ahead_loop),
         ahead_used: Rc::default(),
         ahead_swept: Cell::default(),

@@ -9,7 +9,6 @@ use crate::flags::{APPEND, SYNCHRONOUS, writes};
 use crate::gather::Gather;
 use crate::inode::{File, State};
 use crate::limits::{KEEP_AGE, TICK};
-use crate::queue::Worker;
 use crate::table::Open;
 use crate::written::{Fate, Send, Sent};
 use endpoint::Frame;
@@ -192,13 +191,13 @@ impl Files {
     }
 
     pub(crate) fn start_work_loop(&self) {
-        self.cx.spawn("files: send", self.clone().work_loop(self.work.worker(&self.cx)));
+        self.cx.spawn("files: send", self.clone().work_loop());
     }
 
     /// One of the loops that send and commit.
-    async fn work_loop(self, worker: Worker<Rc<File>>) {
+    async fn work_loop(self) {
         let work = async |file, _: &_| self.work_on(&file).await;
-        self.work_places.work(&self.cx, || worker.next(), work).await;
+        self.work_places.work(&self.cx, || self.work.next(), work).await;
     }
 
     /// Gives the file its turn.

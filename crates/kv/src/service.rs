@@ -11,7 +11,7 @@ use crate::limits::*;
 use endpoint::Frame;
 use netmem::service::{GetError, Hint};
 use netmem::{Class, PageId, Service, SpaceId, Version, Wanted};
-use node::{Cx, Notify, all};
+use node::{Cx, Idle, Notify, all};
 use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
@@ -31,38 +31,15 @@ struct Inner {
     /// How many nodes may go down before a value is lost.
     class: Class,
     space: SpaceId,
-    stores: Workers,
-    fetches: Workers,
-    carries: Workers,
+    stores: Idle,
+    fetches: Idle,
+    carries: Idle,
     /// One for each task that executes commands of other nodes: replies that it waits for have come.
     replies: Vec<Notify>,
     /// Where commands of other nodes are put together for a session.
     input: RefCell<Box<[u8]>>,
     view_changed: Notify,
     long: run::Long,
-}
-
-/// Tasks that wait for work, each by itself.
-struct Workers {
-    bells: Vec<Notify>,
-    idle: RefCell<Vec<usize>>,
-}
-
-impl Workers {
-    fn new(cx: &Cx, count: usize) -> Workers {
-        Workers { bells: (0..count).map(|_| Notify::new(cx)).collect(), idle: RefCell::default() }
-    }
-
-    fn ring(&self) {
-        let idle = self.idle.borrow_mut().pop();
-        idle.into_iter().for_each(|worker| self.bells[worker].notify_all());
-    }
-
-    async fn rest(&self, worker: usize) {
-        let bell = self.bells[worker].wait();
-        self.idle.borrow_mut().push(worker);
-        bell.await;
-    }
 }
 
 impl fmt::Debug for Courier {
@@ -77,9 +54,9 @@ impl Courier {
     pub fn start(cx: &Cx, memory: Service, class: Class, items: Rc<RefCell<Items>>) -> Courier {
         let courier = Courier(Rc::new(Inner {
             space: SpaceId::private(cx.id(), wire::mix(cx.incarnation())),
-            stores: Workers::new(cx, STORE_TASKS),
-            fetches: Workers::new(cx, FETCH_TASKS),
-            carries: Workers::new(cx, CARRY_TASKS),
+            stores: Idle::new(cx),
+            fetches: Idle::new(cx),
+            carries: Idle::new(cx),
             replies: (0..SERVE_TASKS).map(|_| Notify::new(cx)).collect(),
             input: RefCell::new(vec![0; INPUT_BYTES].into()),
             view_changed: Notify::new(cx),
@@ -89,11 +66,11 @@ impl Courier {
             memory,
             class,
         }));
-        for worker in 0..STORE_TASKS {
-            cx.spawn("kv store", courier.clone().take_away(worker));
+        for _ in 0..STORE_TASKS {
+            cx.spawn("kv store", courier.clone().take_away());
         }
-        for worker in 0..FETCH_TASKS {
-            cx.spawn("kv fetch", courier.clone().bring(worker));
+        for _ in 0..FETCH_TASKS {
+            cx.spawn("kv fetch", courier.clone().bring());
         }
         courier
     }
@@ -109,8 +86,8 @@ impl Courier {
     ) -> Courier {
         items.borrow_mut().share(crate::Owners::new(cx.id()));
         let courier = Courier::start(cx, memory, class, items);
-        for worker in 0..CARRY_TASKS {
-            cx.spawn("kv carry", courier.clone().carry(worker));
+        for _ in 0..CARRY_TASKS {
+            cx.spawn("kv carry", courier.clone().carry());
         }
         for worker in 0..SERVE_TASKS {
             cx.spawn("kv serve", courier.clone().serve(worker as u32));
@@ -126,13 +103,13 @@ impl Courier {
         self.tell_replies();
         let (stores, fetches) = self.0.items.borrow().errands();
         if self.0.items.borrow().carries() > 0 {
-            self.0.carries.ring();
+            self.0.carries.wake_one();
         }
         if stores > 0 {
-            self.0.stores.ring();
+            self.0.stores.wake_one();
         }
         if fetches > 0 {
-            self.0.fetches.ring();
+            self.0.fetches.wake_one();
         }
     }
 
@@ -157,11 +134,11 @@ impl Courier {
         }
     }
 
-    async fn take_away(self, worker: usize) {
+    async fn take_away(self) {
         loop {
             let next = self.0.items.borrow_mut().poll_store();
             let Some(store) = next else {
-                self.0.stores.rest(worker).await;
+                self.0.stores.wait().await;
                 continue;
             };
             self.ring(); // there may be work for another
@@ -182,11 +159,11 @@ impl Courier {
         true
     }
 
-    async fn bring(self, worker: usize) {
+    async fn bring(self) {
         loop {
             let next = self.0.items.borrow_mut().poll_fetch();
             let Some(fetch) = next else {
-                self.0.fetches.rest(worker).await;
+                self.0.fetches.wait().await;
                 continue;
             };
             self.ring();

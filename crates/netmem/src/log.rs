@@ -20,10 +20,10 @@ use crate::page::{PageId, PageStamp};
 use crate::service::{Later, Log};
 use endpoint::Frame;
 use node::rings::{DiskError, DiskFile, DiskId, DiskOp, DiskReply};
-use node::{Cx, Notify, all};
+use node::{Batch, Batches, Cx, all};
 use room::{Room, Run};
-use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use wire::Errno;
 use wire::limits::BLOCK_BYTES;
@@ -40,18 +40,15 @@ struct Inner {
     disk: DiskId,
     room: Rc<RefCell<Room>>,
     index: RefCell<BTreeMap<PageId, Rc<Run>>>,
-    waiting: RefCell<VecDeque<Rc<Append>>>,
-    /// Something waits.
-    more: Notify,
-    /// A batch is over.
-    committed: Notify,
+    appends: Batches<Append, Result<(), Errno>>,
 }
+
+type Appends<'a> = Batch<'a, Append, Result<(), Errno>>;
 
 /// A page on its way to the disk.
 struct Append {
     run: Rc<Run>,
     data: Frame,
-    outcome: Cell<Option<Result<(), Errno>>>,
 }
 
 impl PageLog {
@@ -63,9 +60,7 @@ impl PageLog {
             disk,
             room: Rc::new(RefCell::new(Room::new(blocks))),
             index: RefCell::default(),
-            waiting: RefCell::default(),
-            more: Notify::new(cx),
-            committed: Notify::new(cx),
+            appends: Batches::new(cx),
         }));
         cx.spawn("netmem log", log.0.clone().commit_all());
         log
@@ -102,17 +97,7 @@ impl Inner {
     async fn append(self: Rc<Inner>, stamp: PageStamp, data: Frame) -> Result<(), Errno> {
         let run = Run::take(&self.room, data.len().div_ceil(BLOCK_BYTES) as u32);
         let run = run.ok_or(Errno::ENOSPC)?;
-        let append = Rc::new(Append { run: run.clone(), data, outcome: Cell::new(None) });
-        self.waiting.borrow_mut().push_back(append.clone());
-        self.more.notify_all();
-        loop {
-            let committed = self.committed.wait();
-            if let Some(outcome) = append.outcome.get() {
-                outcome?;
-                break;
-            }
-            committed.await;
-        }
+        self.appends.submit(Append { run: run.clone(), data }).await?;
         self.index.borrow_mut().insert(stamp.id, run);
         Ok(())
     }
@@ -138,29 +123,18 @@ impl Inner {
     async fn commit_all(self: Rc<Inner>) {
         let mut empty = Err(Errno::EAGAIN);
         loop {
-            let more = self.more.wait();
-            let batch = self.next_batch();
-            if batch.is_empty() {
-                more.await;
-                continue;
-            }
+            self.appends.ready().await;
+            let batch = self.appends.take(LOG_BATCH, |_| 1);
             if empty.is_err() {
                 empty = self.empty().await;
             }
             let outcomes = match empty {
                 Ok(()) => self.commit(&batch).await,
-                Err(errno) => vec![Err(errno); batch.len()],
+                Err(errno) => vec![Err(errno); batch.items().len()],
             };
-            batch.iter().zip(outcomes).for_each(|(append, it)| append.outcome.set(Some(it)));
-            drop(batch);
-            self.committed.notify_all();
+            let mut outcomes = outcomes.into_iter();
+            batch.end(|_| outcomes.next().expect("an outcome for each page"));
         }
-    }
-
-    fn next_batch(&self) -> Vec<Rc<Append>> {
-        let mut waiting = self.waiting.borrow_mut();
-        let count = waiting.len().min(LOG_BATCH);
-        waiting.drain(..count).collect()
     }
 
     /// Whatever is in the file is of an earlier process. A disk with a label is an I/O server's, whose log it would be.
@@ -174,9 +148,9 @@ impl Inner {
     }
 
     /// What a sync that fails was to cover is nowhere, and is not to be had by another sync.
-    async fn commit(&self, batch: &[Rc<Append>]) -> Vec<Result<(), Errno>> {
-        let durable = batch.len() == 1;
-        let written = all(batch.iter().map(|append| self.write(append, durable))).await;
+    async fn commit(&self, batch: &Appends<'_>) -> Vec<Result<(), Errno>> {
+        let durable = batch.items().len() == 1;
+        let written = all(batch.items().map(|append| self.write(append, durable))).await;
         if durable {
             return written;
         }

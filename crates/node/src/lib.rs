@@ -9,6 +9,7 @@
 //! Invariants: a frame in a ring entry belongs to the world until the entry's completion is read; what a dropped
 //! future waited for still completes and its frames are released then; overload is refused with a typed error.
 
+mod batches;
 pub mod bugs;
 mod call;
 mod combine;
@@ -19,6 +20,7 @@ pub mod limits;
 mod mailbox;
 mod node;
 mod pieces;
+mod pool;
 pub mod rings;
 mod scheduler;
 mod sync;
@@ -26,6 +28,7 @@ mod tickets;
 mod usage;
 mod waits;
 
+pub use batches::{Batch, Batches};
 pub use bugs::{Bug, Bugs};
 pub use call::{Answer, Call, Reply, Request};
 pub use combine::{Either, Late, all, all_of, race};
@@ -34,6 +37,7 @@ pub use cx::{Cx, FillingReply, Piece};
 pub use netrpc::CallError;
 pub use node::{Node, NodeCounters};
 pub use pieces::Pieces;
+pub use pool::{Idle, WorkQueue};
 pub use sync::{Notify, Permit, Semaphore};
 pub use usage::Usage;
 pub use waits::{Wait, Waiting};

@@ -2,4 +2,5 @@
 
 mod calls;
 mod messages;
+mod pools;
 mod waiting;

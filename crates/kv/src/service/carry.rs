@@ -53,11 +53,11 @@ struct Long {
 }
 
 impl Courier {
-    pub(super) async fn carry(self, worker: usize) {
+    pub(super) async fn carry(self) {
         loop {
             let next = self.0.items.borrow_mut().poll_carry();
             let Some(carry) = next else {
-                self.0.carries.rest(worker).await;
+                self.0.carries.wait().await;
                 continue;
             };
             self.ring();

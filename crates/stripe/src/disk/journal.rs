@@ -11,10 +11,8 @@ use crate::limits::{LOG_BATCH_BYTES_MAX, LOG_SEQUENCE_STEP, LOG_STEP_BYTES, SPAR
 use crate::log::{Chain, Generation, Record};
 use endpoint::Frame;
 use node::rings::{DiskError, DiskFile, DiskOp};
-use node::{Bug, Cx, Notify, Semaphore};
-use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
-use std::rc::Rc;
+use node::{Batches, Bug, Cx, Semaphore};
+use std::cell::Cell;
 use wire::limits::BLOCK_BYTES;
 
 /// The record's data in the log's frame, when it is durable.
@@ -23,14 +21,11 @@ type Written = Result<Option<Frame>, DiskError>;
 struct Entry {
     record: Record,
     data: Vec<Frame>,
-    written: Rc<RefCell<Option<Written>>>,
 }
 
 /// What is to be written, and where.
 pub(crate) struct Journal {
-    queue: RefCell<VecDeque<Entry>>,
-    queued: Notify,
-    done: Notify,
+    commits: Batches<Entry, Written>,
     /// Held while a write is under way.
     writing: Semaphore,
     generation: Cell<Generation>,
@@ -69,9 +64,7 @@ pub(crate) struct Ended {
 impl Journal {
     pub fn new(cx: &Cx) -> Journal {
         Journal {
-            queue: RefCell::default(),
-            queued: Notify::new(cx),
-            done: Notify::new(cx),
+            commits: Batches::new(cx),
             writing: Semaphore::new(cx, 1),
             generation: Cell::default(),
             sequence: Cell::new(1),
@@ -88,6 +81,7 @@ impl Journal {
 
     /// Starts with an empty log of this generation, after the last record that a restart found.
     pub fn start(&self, generation: Generation, last: u64) {
+        assert!(self.tail.get() == 0, "a log starts empty");
         self.generation.set(generation);
         self.durable.set(last);
         self.sequence.set(last + LOG_SEQUENCE_STEP);
@@ -105,7 +99,7 @@ impl Journal {
 
     /// Until more records are durable, or could not be written.
     pub fn written(&self) -> impl Future<Output = ()> + '_ {
-        self.done.wait()
+        self.commits.ended()
     }
 
     /// Logs before this one hold so much that is not in place.
@@ -126,68 +120,44 @@ impl Journal {
 
     /// Puts a record with its data into the log; durable when this returns.
     pub async fn append(&self, record: Record, data: Vec<Frame>) -> Written {
-        let written = Rc::new(RefCell::new(None));
-        let entry = Entry { record, data, written: written.clone() };
-        self.queue.borrow_mut().push_back(entry);
-        self.queued.notify_all();
-        loop {
-            let done = self.done.wait();
-            if let Some(result) = written.borrow_mut().take() {
-                return result;
-            }
-            done.await;
-        }
+        self.commits.submit(Entry { record, data }).await
     }
 
     /// Waits for a record, then writes what has come together.
     pub async fn write_next(&self, disk: &Disk) -> Batch {
-        while self.queue.borrow().is_empty() {
-            self.queued.wait().await;
-        }
+        self.commits.ready().await;
         let permit = self.writing.acquire(1).await;
-        let entries = self.take_batch();
-        let bytes: usize = entries.iter().map(|entry| entry.record.bytes()).sum();
+        let batch = self.commits.take(LOG_BATCH_BYTES_MAX, |entry| entry.record.bytes());
+        let records = batch.items().len();
+        let bytes: usize = batch.items().map(|entry| entry.record.bytes()).sum();
         let mut frame = disk.frame(bytes).await;
         let (mut at, synced) = (0, self.durable.get());
         let mut last = synced;
-        for entry in &entries {
+        for entry in batch.items() {
             let sequence = self.sequence.replace(self.sequence.get() + 1);
+            assert!(sequence > last, "sequences only grow");
             let chain = Chain { sequence, previous: last, synced };
             at += self.encode(entry, chain, &mut frame[at..]);
             last = sequence;
         }
+        assert_eq!(at, bytes, "the records fill their write");
         let frame = frame.freeze();
         let result = self.write(disk, frame.clone()).await;
         if result.is_ok() {
             self.durable.set(last);
             self.tail.set(self.tail.get() + bytes as u64);
             self.bytes.set(self.bytes.get() + bytes as u64);
-            self.records.set(self.records.get() + entries.len() as u64);
+            self.records.set(self.records.get() + records as u64);
         }
         drop(permit);
-        let records = entries.len();
         let mut at = 0;
-        for entry in entries {
+        batch.end(|entry| {
             let data_at = at + entry.record.meta_blocks() * BLOCK_BYTES;
             at += entry.record.bytes();
             let data = (at > data_at).then(|| frame.slice(data_at..at));
-            *entry.written.borrow_mut() = Some(result.map(|()| data));
-        }
-        self.done.notify_all();
+            result.map(|()| data)
+        });
         Batch { records, bytes }
-    }
-
-    fn take_batch(&self) -> Vec<Entry> {
-        let mut queue = self.queue.borrow_mut();
-        let (mut batch, mut bytes) = (Vec::new(), 0);
-        while let Some(entry) = queue.front() {
-            bytes += entry.record.bytes();
-            if bytes > LOG_BATCH_BYTES_MAX && !batch.is_empty() {
-                break;
-            }
-            batch.extend(queue.pop_front());
-        }
-        batch
     }
 
     fn encode(&self, entry: &Entry, chain: Chain, out: &mut [u8]) -> usize {
@@ -262,6 +232,8 @@ impl Journal {
 
     /// So much of the log is in place and its file removed.
     pub fn applied(&self, bytes: u64, records: u64) {
+        assert!(bytes <= self.bytes.get(), "what is in place was in the log");
+        assert!(records <= self.records.get(), "what is in place was in the log");
         self.bytes.set(self.bytes.get() - bytes);
         self.records.set(self.records.get() - records);
     }
