@@ -236,26 +236,6 @@ impl Endpoint {
         self.receive_ring.pop_front().map(ReceiveMessage)
     }
 
-    /// Asks `progress` to move the world until an entry of the send ring is free (the spin-wait variant).
-    pub fn spinwait_get_sendmsg(&mut self, mut progress: impl FnMut(&mut Self)) -> SendMessage {
-        loop {
-            match self.get_sendmsg() {
-                Some(message) => return message,
-                None => progress(self),
-            }
-        }
-    }
-
-    /// Asks `progress` to move the world until a message has arrived (the spin-wait variant).
-    pub fn spinwait_get_rcvmsg(&mut self, mut progress: impl FnMut(&mut Self)) -> ReceiveMessage {
-        loop {
-            match self.get_rcvmsg() {
-                Some(message) => return message,
-                None => progress(self),
-            }
-        }
-    }
-
     /// Hands the message to the adapter (tpz_release_sendmsg); one marked by [`senderr`](Endpoint::senderr) is
     /// dropped instead.
     pub fn release_sendmsg(&mut self, message: SendMessage) {

@@ -36,7 +36,8 @@ impl<T> Mailbox<T> {
 
     fn next_waiter(&mut self) -> Option<TaskId> {
         let task = self.waiters.pop_front()?;
-        self.waits[task.0 as usize] = false;
+        let waited = std::mem::replace(&mut self.waits[task.0 as usize], false);
+        assert!(waited, "a task waits once");
         Some(task)
     }
 
@@ -70,9 +71,5 @@ impl<T> Mailbox<T> {
 
     fn is_waiting(&self, task: TaskId) -> bool {
         self.waits.get(task.0 as usize).copied().unwrap_or(false)
-    }
-
-    pub fn len(&self) -> usize {
-        self.items.len()
     }
 }

@@ -327,11 +327,6 @@ impl Node {
     pub fn take_front_done(&self) -> Option<FileDone> {
         self.core().front_done.borrow_mut().pop_front()
     }
-
-    /// File operations that wait for a task.
-    pub fn front_waiting(&self) -> usize {
-        self.core().front.borrow().len()
-    }
 }
 
 /// Tasks that never ran and continuations hold handles to the node: they would keep it alive.

@@ -17,7 +17,7 @@ use store::MemoryBackend;
 use wire::NodeId;
 
 /// What a machine has.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct MachineConfig {
     /// Its node.
     pub id: NodeId,
@@ -38,15 +38,7 @@ pub struct MachineConfig {
 impl MachineConfig {
     /// A machine without disks, with 32 MiB of payload memory and a right clock.
     pub fn new(id: NodeId) -> MachineConfig {
-        MachineConfig {
-            id,
-            disks: 0,
-            disk_model: DiskModel::default(),
-            frame_pages: 8 * 1024,
-            wall_skew_ns: 0,
-            clock_rate_percent: 0,
-            bugs: 0,
-        }
+        MachineConfig { id, frame_pages: 8 * 1024, ..MachineConfig::default() }
     }
 }
 

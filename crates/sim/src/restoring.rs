@@ -36,7 +36,7 @@ struct Pending {
 }
 
 /// The backups of a run, and what is known of the cluster when it stopped.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Restoring {
     backups: Backups,
     asked: Option<Pending>,
@@ -66,24 +66,7 @@ pub struct Restoring {
 impl Restoring {
     /// Backups are taken at these times.
     pub fn new(backups: Backups, due: Vec<Picos>) -> Restoring {
-        Restoring {
-            backups,
-            asked: None,
-            count: 0,
-            due,
-            kept: Vec::new(),
-            names: NameCheck::default(),
-            objects: BTreeSet::new(),
-            whole: BTreeSet::new(),
-            numbers: BTreeSet::new(),
-            salvages: None,
-            described: Described::new(),
-            loses: None,
-            unsynced: BTreeSet::new(),
-            to_stop: Vec::new(),
-            stopping: None,
-            is_clean: false,
-        }
+        Restoring { backups, due, ..Restoring::default() }
     }
 
     /// Names are salvaged, from the servers among these machines: all but the manager.

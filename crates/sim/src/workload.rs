@@ -17,7 +17,7 @@ const OPERATION_MAX: Picos = Picos::seconds(60);
 const IDLE: Picos = Picos::millis(50);
 
 /// The workers.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Workload {
     workers: Vec<Worker>,
     /// Which worker waits for an operation.
@@ -39,16 +39,8 @@ impl Workload {
         let repeat = |mount: &NodeId| std::iter::repeat_n(*mount, shape.workers.into());
         let all = mounts.iter().flat_map(repeat);
         let make = |(number, mount)| Worker::new(seed, number, mount, shape);
-        Workload {
-            workers: all.enumerate().map(make).collect(),
-            waiting: BTreeMap::new(),
-            model: Model::default(),
-            next_front: 0,
-            trouble_until: Picos::ZERO,
-            reported: false,
-            rests: false,
-            remembers: Picos::ZERO,
-        }
+        let workers = all.enumerate().map(make).collect();
+        Workload { workers, ..Workload::default() }
     }
 
     /// Operations that succeeded and that failed.

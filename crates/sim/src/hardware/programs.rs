@@ -67,11 +67,6 @@ impl Sink {
         mean * (self.messages.saturating_sub(1)) as f64 / span
     }
 
-    /// Mean age of the messages counted, in microseconds.
-    pub fn mean_age(&self) -> f64 {
-        self.age.0 as f64 / self.messages.max(1) as f64 / 1e6
-    }
-
     fn count(&mut self, message: &Message<'_>, now: Picos) {
         if self.skip > 0 {
             self.skip -= 1;
