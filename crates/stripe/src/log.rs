@@ -25,12 +25,11 @@
 //! from an end that a power cut tore, whose records cannot say that more than the ones in front of them was durable.
 
 use crate::description::Description;
-use crate::format::{FORMAT_VERSION, crc_of_rest};
+use crate::format::{FORMAT_VERSION, begin, crc_of_rest, open, seal};
 use crate::limits::RECORD_META_BLOCKS_MAX;
 use crate::object::Head;
 use std::rc::Rc;
 use wire::ObjectId;
-use wire::checksum::crc32c;
 use wire::codec::{Decoder, Encoder, Short};
 use wire::field::Field;
 use wire::limits::BLOCK_BYTES;
@@ -171,12 +170,15 @@ impl Record {
     pub fn encode(&self, generation: Generation, chain: Chain, out: &mut [u8]) {
         assert!(self.meta_blocks() <= RECORD_META_BLOCKS_MAX, "a description within its limit");
         let meta = &mut out[..self.meta_blocks() * BLOCK_BYTES];
-        meta.fill(0);
         let sums = if self.kind.has_sums() { &self.sums[..] } else { &[] };
         assert!(sums.is_empty() || sums.len() == self.blocks(), "a checksum for every block");
-        let mut fixed = Encoder::new(meta);
-        fixed.u32(MAGIC).u32(0).u16(FORMAT_VERSION).u8(self.kind as u8).u8(0);
-        fixed.u32(self.meta_blocks() as u32).u32(generation.number).u32(self.runs.len() as u32);
+        let mut fixed = begin(MAGIC, meta);
+        fixed
+            .u8(self.kind as u8)
+            .u8(0)
+            .u32(self.meta_blocks() as u32)
+            .u32(generation.number)
+            .u32(self.runs.len() as u32);
         fixed.u64(chain.sequence).u32(self.data_blocks() as u32).u32(sums.len() as u32);
         self.object.put(&mut fixed);
         self.head.put(&mut fixed);
@@ -192,8 +194,7 @@ impl Record {
         if let Some(description) = &self.description {
             description.encode(rest.u16(description.bytes() as u16));
         }
-        let sum = crc32c(meta);
-        meta[4..8].copy_from_slice(&sum.to_le_bytes());
+        seal(meta);
     }
 }
 
@@ -240,11 +241,7 @@ impl Start {
     /// Reads the fixed part, to learn how long the record is. Nothing in it is verified before
     /// [`record`](Start::record) has seen the whole description.
     pub fn read(block: &[u8]) -> Result<Start, End> {
-        let mut input = Decoder::new(block);
-        let (magic, sum, version) = (input.u32()?, input.u32()?, input.u16()?);
-        if magic != MAGIC {
-            return Err(End::Here);
-        }
+        let (sum, version, mut input) = open(MAGIC, block).ok_or(End::Here)?;
         let kind = input.u8()?;
         input.u8()?;
         let (meta_blocks, number) = (input.u32()? as usize, input.u32()?);

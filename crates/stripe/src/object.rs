@@ -15,11 +15,11 @@
 //! zeros with the right checksum, and an object of any length starts as an empty file.
 
 use crate::description::Description;
-use crate::format::{FORMAT_VERSION, crc_of_rest};
+use crate::format::{self, FORMAT_VERSION};
 use crate::order::History;
 use crate::protocol::Shape;
 use std::sync::LazyLock;
-use wire::checksum::{block_crc, crc32c};
+use wire::checksum::block_crc;
 use wire::codec::{Decoder, Encoder};
 use wire::field::{Field, fields};
 use wire::limits::BLOCK_BYTES;
@@ -162,32 +162,24 @@ pub enum Unreadable {
 impl Header {
     /// Writes the header into a block, with what is known of the file.
     pub fn encode(&self, description: Option<&Description>, block: &mut [u8]) {
-        block.fill(0);
-        let mut out = Encoder::new(block);
-        out.u32(MAGIC).u32(0).u16(FORMAT_VERSION).u64(self.sequence);
+        let mut out = format::begin(MAGIC, block);
+        out.u64(self.sequence);
         self.object.put(&mut out);
         self.head.put(&mut out);
         if let Some(description) = description {
             let mut rest = Encoder::new(&mut block[DESCRIPTION_AT..]);
             description.encode(rest.u16(description.bytes() as u16));
         }
-        let sum = crc32c(block);
-        block[4..8].copy_from_slice(&sum.to_le_bytes());
+        format::seal(block);
     }
 
     /// Reads one slot: `None` when it was never written or is torn, `Some(Err)` for another version.
     fn decode(block: &[u8]) -> Option<Result<Header, u16>> {
-        let mut input = Decoder::new(block);
-        let (magic, sum, version) = (input.u32().ok()?, input.u32().ok()?, input.u16().ok()?);
-        if magic != MAGIC {
-            return None;
-        }
+        let (_, version, _) = format::open(MAGIC, block)?;
         if version != FORMAT_VERSION {
             return Some(Err(version));
         }
-        if crc_of_rest(block) != sum {
-            return None;
-        }
+        let mut input = format::open_sealed(MAGIC, block)?;
         let sequence = input.u64().ok()?;
         let (object, head) = (ObjectId::take(&mut input).ok()?, Head::take(&mut input).ok()?);
         Some(Ok(Header { object, sequence, head }))
@@ -207,8 +199,7 @@ impl Header {
     pub(crate) fn sum_anew(bytes: &mut [u8]) {
         for slot in bytes.chunks_exact_mut(BLOCK_BYTES).take(2) {
             if slot.starts_with(&MAGIC.to_le_bytes()) {
-                let sum = crc_of_rest(slot);
-                slot[4..8].copy_from_slice(&sum.to_le_bytes());
+                format::seal(slot);
             }
         }
     }

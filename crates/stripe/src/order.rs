@@ -14,11 +14,10 @@
 //! A column that moves to another disk takes its [`History`] along, and what its server remembers. So what clients
 //! still hold of it is judged where it is now.
 
-use crate::format::{FORMAT_VERSION, crc_of_rest};
+use crate::format;
 use crate::limits::{INCARNATIONS_FIXED_BYTES, INCARNATIONS_MAX};
 use crate::mark::Mark;
 use crate::witness::Witness;
-use wire::checksum::crc32c;
 use wire::codec::{Decoder, Encoder, Short};
 use wire::field::{Field, Output, fields};
 use wire::limits::BLOCK_BYTES;
@@ -206,6 +205,7 @@ impl Incarnations {
         let surplus = (self.incarnations.len() + 1).saturating_sub(INCARNATIONS_MAX);
         self.incarnations.drain(..surplus);
         self.incarnations.push(incarnation);
+        assert!(self.incarnations.len() <= INCARNATIONS_MAX, "as many as a slot has room for");
     }
 
     /// How far the disk's log is.
@@ -267,27 +267,20 @@ impl Incarnations {
 
     /// Writes one slot: a block.
     pub fn encode(&self, block: &mut [u8]) {
-        block.fill(0);
-        let mut out = Encoder::new(block);
-        out.u32(Incarnations::MAGIC).u32(0).u16(FORMAT_VERSION).u64(self.sequence);
-        out.u32(self.incarnations.len() as u32).u16(self.disks);
+        let mut out = format::begin(Incarnations::MAGIC, block);
+        out.u64(self.sequence).u32(self.incarnations.len() as u32).u16(self.disks);
         self.mark.put(&mut out);
         self.witness.put(&mut out);
         let mut rest = Encoder::new(&mut block[Incarnations::FIXED_BYTES..]);
         self.incarnations.iter().for_each(|incarnation| {
             rest.u64(*incarnation);
         });
-        let sum = crc32c(block);
-        block[4..8].copy_from_slice(&sum.to_le_bytes());
+        format::seal(block);
     }
 
     /// Reads a slot; `None` when it was never written or is torn.
     pub fn decode(block: &[u8]) -> Option<Incarnations> {
-        let mut input = Decoder::new(block);
-        let (magic, sum, version) = (input.u32().ok()?, input.u32().ok()?, input.u16().ok()?);
-        if magic != Incarnations::MAGIC || sum != crc_of_rest(block) || version != FORMAT_VERSION {
-            return None;
-        }
+        let mut input = format::open_sealed(Incarnations::MAGIC, block)?;
         let (sequence, count) = (input.u64().ok()?, input.u32().ok()? as usize);
         let disks = input.u16().ok()?;
         let mark = Mark::take(&mut input).ok()?;

@@ -238,12 +238,10 @@ async fn start(inner: Rc<Inner>) {
     }
     inner.remember_writes();
     for _ in 0..inner.config.slots {
-        let service = inner.clone();
-        inner.cx.spawn("stripe request", async move { service.requests().await });
+        inner.cx.spawn("stripe request", inner.clone().requests());
     }
     for _ in 0..READ_AHEAD_TASKS * inner.disks.len() {
-        let service = inner.clone();
-        inner.cx.spawn("stripe read-ahead", async move { service.read_ahead().await });
+        inner.cx.spawn("stripe read-ahead", inner.clone().read_ahead());
     }
     inner.cx.spawn("stripe room", inner.clone().keep_room());
     inner.started.set(true);
@@ -555,10 +553,8 @@ impl Inner {
                 service.disks[disk].work.notify_all();
             }
         });
-        let service = self.clone();
-        self.cx.spawn("stripe flush", async move { service.flusher(disk).await });
-        let service = self.clone();
-        self.cx.spawn("stripe checkpoint", async move { service.checkpoints(disk).await });
+        self.cx.spawn("stripe flush", self.clone().flusher(disk));
+        self.cx.spawn("stripe checkpoint", self.clone().checkpoints(disk));
         self.cx.spawn("stripe mark", self.clone().note_progress(disk));
         self.cx.spawn("stripe scrub", self.clone().scrubs(disk));
         self.cx.spawn("stripe witness", self.clone().keep_witness(disk));

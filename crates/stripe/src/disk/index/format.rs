@@ -14,9 +14,8 @@
 //! one, and the checksum of the batch before it, so that nothing in the middle can be another version.
 
 use super::Entry;
-use crate::format::{FORMAT_VERSION, crc_of_rest};
+use crate::format::{FORMAT_VERSION, begin, crc_of_rest, open, open_sealed, seal};
 use wire::ObjectId;
-use wire::codec::{Decoder, Encoder};
 use wire::field::Field;
 use wire::limits::BLOCK_BYTES;
 
@@ -56,9 +55,8 @@ pub fn encode_batch(
     out: &mut [u8],
 ) -> u32 {
     assert_eq!(out.len(), batch_bytes(entries.len()), "a batch in whole blocks");
-    out.fill(0);
-    let mut encoder = Encoder::new(out);
-    encoder.u32(BATCH_MAGIC).u32(0).u16(FORMAT_VERSION).u16(0).u32(entries.len() as u32);
+    let mut encoder = begin(BATCH_MAGIC, out);
+    encoder.u16(0).u32(entries.len() as u32);
     encoder.u32(head.generation).u32(head.chain).u64(head.sequence);
     encoder.u64(head.disk as u64).u64((head.disk >> 64) as u64);
     for (object, entry) in entries {
@@ -66,9 +64,7 @@ pub fn encode_batch(
         object.put(&mut encoder);
         encoder.u32(sequence).u32(sum);
     }
-    let sum = crc_of_rest(out);
-    out[4..8].copy_from_slice(&sum.to_le_bytes());
-    sum
+    seal(out)
 }
 
 /// Whether a batch begins here, as far as its first bytes say.
@@ -82,10 +78,9 @@ pub fn is_batch(bytes: &[u8]) -> bool {
 pub fn decode_batch(
     bytes: &[u8],
 ) -> Option<(BatchHead, Vec<(ObjectId, Option<Entry>)>, usize, u32)> {
-    let mut input = Decoder::new(bytes);
-    let (magic, sum) = (input.u32().ok()?, input.u32().ok()?);
-    let (version, _, count) = (input.u16().ok()?, input.u16().ok()?, input.u32().ok()? as usize);
-    if magic != BATCH_MAGIC || version != FORMAT_VERSION || count > bytes.len() / ENTRY_BYTES {
+    let (sum, version, mut input) = open(BATCH_MAGIC, bytes)?;
+    let (_, count) = (input.u16().ok()?, input.u32().ok()? as usize);
+    if version != FORMAT_VERSION || count > bytes.len() / ENTRY_BYTES {
         return None;
     }
     let batch = bytes.get(..batch_bytes(count))?;
@@ -121,21 +116,14 @@ impl Mark {
 
     /// Writes one slot: a block.
     pub fn encode(&self, block: &mut [u8]) {
-        block.fill(0);
-        let mut out = Encoder::new(block);
-        out.u32(MARK_MAGIC).u32(0).u16(FORMAT_VERSION).u16(0).u32(self.generation);
-        out.u64(self.number).u64(self.sequence);
-        let sum = crc_of_rest(block);
-        block[4..8].copy_from_slice(&sum.to_le_bytes());
+        let mut out = begin(MARK_MAGIC, block);
+        out.u16(0).u32(self.generation).u64(self.number).u64(self.sequence);
+        seal(block);
     }
 
     /// Reads a slot; `None` when it was never written or does not fit its checksum.
     pub fn decode(block: &[u8]) -> Option<Mark> {
-        let mut input = Decoder::new(block);
-        let (magic, sum, version) = (input.u32().ok()?, input.u32().ok()?, input.u16().ok()?);
-        if magic != MARK_MAGIC || sum != crc_of_rest(block) || version != FORMAT_VERSION {
-            return None;
-        }
+        let mut input = open_sealed(MARK_MAGIC, block)?;
         let (_, generation) = (input.u16().ok()?, input.u32().ok()?);
         Some(Mark { number: input.u64().ok()?, generation, sequence: input.u64().ok()? })
     }
