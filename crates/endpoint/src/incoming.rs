@@ -92,6 +92,8 @@ impl<F: Room> IncomingTable<F> {
         let index = self.free.pop()?;
         let key = self.next_key();
         let entry = &mut self.entries[index as usize];
+        assert!(entry.state == State::Free, "an entry that is armed was free");
+        assert!(entry.frames.is_empty(), "a free entry has no frames");
         (entry.state, entry.key) = (State::Armed, key);
         std::mem::swap(&mut entry.frames, frames);
         Some(Token { index, key })
@@ -121,6 +123,7 @@ impl<F: Room> IncomingTable<F> {
         if entry.state != State::Armed || room < bytes {
             return false;
         }
+        assert!(into.is_empty(), "the frames that are claimed come alone");
         entry.state = State::Filling { wanted: true };
         std::mem::swap(&mut entry.frames, into);
         true
@@ -154,6 +157,7 @@ impl<F: Room> IncomingTable<F> {
         let Some(entry) = self.find(token) else { return Cancelled::Stale };
         match entry.state {
             State::Armed => {
+                assert!(into.is_empty(), "the frames that come back come alone");
                 entry.state = State::Free;
                 std::mem::swap(&mut entry.frames, into);
                 self.free.push(token.index);

@@ -154,3 +154,31 @@ pub const DESCRIBED_SPAN: Duration = stripe::limits::DESCRIBED_SPAN.saturating_m
 pub const DESCRIBED_SINCE_SECONDS: i64 = 600;
 /// Names that a walk looks at in a round, [`GONE_SLICE`] at a time: a million in 20 minutes.
 pub const WALKED_NAMES: usize = 4096;
+
+const _: () = assert!(KEEP_ALIVE_INTERVAL.as_secs() * 3 <= LEASE.as_secs(), "two may be lost");
+const _: () = assert!(HEAR_INTERVAL.as_secs() < KEEP_ALIVE_INTERVAL.as_secs());
+const _: () = assert!(CLAIMS_AT_ONCE <= CLAIMS_MAX);
+const _: () = assert!(CLOSES_MAX >= HOLDING_MAX);
+const _: () = assert!(REPLY_BYTES_MAX <= wire::limits::PAYLOAD_BYTES_MAX);
+const _: () = assert!(BACKUP_REPLY_BYTES_MAX <= wire::limits::PAYLOAD_BYTES_MAX);
+const _: () = assert!(BACKUP_PART_BYTES + store::limits::VALUE_BYTES_MAX < BACKUP_REPLY_BYTES_MAX);
+const _: () = assert!(XATTR_VALUE_BYTES_MAX < store::limits::VALUE_BYTES_MAX);
+const _: () = assert!(XATTR_NAME_BYTES_MAX < store::limits::KEY_BYTES_MAX);
+const _: () = assert!(wire::limits::NAME_BYTES_MAX < store::limits::KEY_BYTES_MAX);
+const _: () = assert!(CHANGES_BYTES_MAX < store::limits::RECORD_BYTES_MAX);
+const _: () = assert!(LISTING_HEAD_BYTES + wire::limits::NAME_BYTES_MAX < REPLY_BYTES_MAX);
+const _: () = assert!(LINEAGES_MAX as u64 * SERIALS_BY_CLOCK <= 1 << 56, "a site and a serial");
+const _: () = assert!(SERIALS_PER_SECOND < SERIALS_LEAP);
+const _: () = assert!(SERIALS_LEAP < SERIALS_BY_CLOCK);
+const _: () = assert!(LINEAGE_EPOCHS_SHIFT < u32::BITS);
+const _: () = assert!(WITNESS_LAST_SPAN.as_millis() < WITNESS_DEADLINE.as_millis());
+const _: () = assert!(WITNESS_DEADLINE.as_millis() < WITNESS_SPAN.as_millis());
+const _: () = assert!(WITNESS_PAUSE.as_millis() < WITNESS_LAST_SPAN.as_millis());
+const _: () = assert!(DESCRIBE_LAST_DEADLINE.as_millis() < DESCRIBE_LAST_SPAN.as_millis());
+const _: () = assert!(DESCRIBE_DEADLINE.as_millis() < DESCRIBE_INTERVAL.as_millis());
+const _: () = assert!(DESCRIBED_TOGETHER <= DESCRIBED_AT_ONCE);
+const _: () = assert!(DESCRIBED_AT_ONCE <= DESCRIBED_FILES_MAX);
+const _: () = assert!(RETRY_PAUSE.as_millis() < RETRY_INTERVAL.as_millis());
+const _: () = assert!(RETRY_INTERVAL.as_secs() < DEADLINE.as_secs());
+const _: () = assert!(GONE_PAUSE.as_millis() < GONE_INTERVAL.as_millis());
+const _: () = assert!(QUARANTINE_SECONDS > LEASE.as_secs(), "clients of before have gone");

@@ -178,6 +178,7 @@ impl Transaction<'_> {
         if exact && self.adopt(&mut inode, holder.session, outcome) {
             self.put_inode(&inode);
         }
+        assert!(holder.session.writers > 0, "a session that ends has a writer");
         holder.session.writers -= 1;
         if last {
             (holder.session, holder.restored) = (Session::default(), false);

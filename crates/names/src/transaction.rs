@@ -179,6 +179,7 @@ impl Transaction<'_> {
             false => content.next_position,
             true => content.entries + FIRST_POSITION,
         };
+        assert!(content.entries < content.next_position, "each name has a position of its own");
         content.next_position += 1;
         content.entries += 1;
         self.put_name(parent, name, Named { file, kind, position });
@@ -204,7 +205,9 @@ impl Transaction<'_> {
     pub(crate) fn delete_name(&mut self, directory: &mut Inode, name: &[u8], position: u64) {
         let parent = directory.attr.file;
         directory.touch_contents(self.now);
-        directory.directory_mut().expect("names are in directories").entries -= 1;
+        let content = directory.directory_mut().expect("names are in directories");
+        assert!(content.entries > 0, "a name that goes was counted");
+        content.entries -= 1;
         self.delete(keys::name(parent, name));
         self.delete(keys::position(parent, position));
     }

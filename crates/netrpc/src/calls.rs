@@ -179,6 +179,8 @@ impl Calls {
     ) -> Option<CallId> {
         let index = self.free.pop()?;
         let record = &mut self.records[index as usize];
+        assert!(record.state == State::Free, "a record that is given out is free");
+        assert!(record.data.is_empty() && record.into.is_empty(), "a free record has no frames");
         record.generation = record.generation.wrapping_add(1);
         record.state = State::Waiting;
         record.fill(start, data, into);
@@ -220,6 +222,7 @@ impl Calls {
     /// Ends a call whose token is revoked or spent; its frames are released.
     pub fn end(&mut self, index: u16) {
         let record = &mut self.records[index as usize];
+        assert!(record.state != State::Free, "a call ends once");
         assert!(!record.token.is_some(), "a token is revoked before its call ends");
         record.state = State::Free;
         record.data.clear();

@@ -19,6 +19,7 @@ impl Tally {
     }
 
     fn subtract(&self, pages: usize) {
+        assert!(pages <= self.0.get(), "no more pages are given back than are kept");
         self.0.set(self.0.get() - pages);
     }
 }

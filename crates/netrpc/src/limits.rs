@@ -39,3 +39,18 @@ pub const KEPT_POOL_PART: usize = 4;
 /// Copies of a request that are ignored when the data of its kept reply was forgotten: the reply itself may still be
 /// on its way, and with [`RETRY`] doubling the fourth copy comes 3.75 s after the request.
 pub const FORGOTTEN_COPIES: u8 = 3;
+
+const _: () = assert!(SLOTS <= SLOTS_MAX);
+const _: () = assert!(SLOTS_CONTROL < SLOTS);
+const _: () = assert!(SLOTS_MAX as usize <= CALLS);
+const _: () = assert!(CALLS <= u16::MAX as usize);
+const _: () = assert!(WINDOW_PAGES_MIN <= WINDOW_PAGES_MAX);
+const _: () = assert!(WINDOW_PAGES_MAX as usize <= BUDGET_PAGES);
+const LONGEST_PAGES: usize = wire::limits::PAYLOAD_BYTES_MAX / wire::limits::BLOCK_BYTES;
+const _: () = assert!(WINDOW_PAGES_MIN as usize >= LONGEST_PAGES);
+const _: () = assert!(KEPT_SESSION_PAGES >= LONGEST_PAGES);
+const _: () = assert!(KEPT_SESSION_PAGES <= KEPT_PAGES);
+const _: () = assert!(RETRY.as_millis() < RETRY_MAX.as_millis());
+const _: () = assert!(RETRY_MAX.as_millis() < PEER_LOST.as_millis());
+const _: () = assert!(OVERLOAD_PAUSE.as_millis() < RETRY.as_millis());
+const _: () = assert!(KEPT_POOL_PART > 1);

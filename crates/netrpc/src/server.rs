@@ -125,6 +125,8 @@ impl ServerSession {
         trailer: &[u8],
     ) {
         let slot = &mut self.slots[key.slot as usize];
+        assert!(slot.state == State::Executing, "an answer is to a request under execution");
+        assert!(slot.sequence == key.sequence, "an answer is to the slot's last request");
         slot.state = if key.once { State::Kept } else { State::Done };
         if key.once {
             slot.control = *control;

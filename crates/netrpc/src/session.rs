@@ -1,6 +1,6 @@
 //! The client's half of a session: its slots, its window, and the calls that wait for them.
 
-use crate::limits::{RETRY, RETRY_MAX, SLOTS_CONTROL};
+use crate::limits::{RETRY, RETRY_MAX, SLOTS_CONTROL, SLOTS_MAX};
 use std::collections::VecDeque;
 use std::time::Duration;
 use wire::{SessionEpoch, Time};
@@ -71,6 +71,9 @@ impl Session {
 
     /// The server granted `slots` slots and `window` pages.
     pub fn open(&mut self, epoch: SessionEpoch, slots: u16, window: u16) {
+        assert!(self.state == State::Greeting, "a session opens once for each greeting");
+        assert!(epoch != SessionEpoch(0), "a session that is open has a name");
+        assert!((1..=SLOTS_MAX).contains(&slots), "slots within what a client takes");
         (self.state, self.epoch, self.granted, self.window) = (State::Open, epoch, slots, window);
         self.sequences = vec![0; slots.into()];
         self.free = (0..slots).rev().collect();
@@ -95,6 +98,7 @@ impl Session {
 
     /// A slot and its next sequence number.
     pub fn take(&mut self, pages: u32) -> (u16, u32) {
+        assert!(self.state == State::Open, "calls are sent in an open session");
         let slot = self.free.pop().expect("has_room was asked");
         let sequence = &mut self.sequences[slot as usize];
         *sequence = sequence.wrapping_add(1);
@@ -104,6 +108,9 @@ impl Session {
 
     /// A call has ended.
     pub fn give_back(&mut self, slot: u16, pages: u32) {
+        assert!(usize::from(slot) < self.sequences.len(), "a slot of this session");
+        assert!(self.free.len() < self.sequences.len(), "a slot comes back once");
+        assert!(pages <= self.charged, "no more pages come back than were charged");
         self.free.push(slot);
         self.charged -= pages;
     }

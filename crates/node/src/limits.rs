@@ -29,3 +29,8 @@ pub const TIMERS_STALE_MIN: usize = 128;
 pub const SPARE_LISTS: usize = 2048;
 /// Entries of the receive ring that messages which are no calls may hold: half, so that calls always find one.
 pub const MESSAGES_MAX: usize = endpoint::limits::RING_ENTRIES / 2;
+
+const _: () = assert!(SCRUB_FIRST.as_secs() < SCRUB_PERIOD.as_secs());
+const _: () = assert!(MESSAGES_PER_STEP <= endpoint::limits::RING_ENTRIES);
+const _: () = assert!(MESSAGES_MAX > 0);
+const _: () = assert!(POLLS_PER_STEP > 0);

@@ -45,7 +45,9 @@ impl Scheduler {
 
     /// The current task has returned.
     pub fn end_current(&self) {
-        self.free.borrow_mut().push(self.current());
+        let mut free = self.free.borrow_mut();
+        free.push(self.current());
+        assert!(free.len() <= self.queued.borrow().len(), "a task returns once");
     }
 
     pub fn wake(&self, task: TaskId) {
@@ -58,7 +60,8 @@ impl Scheduler {
     /// The next task to poll, from now on the current one.
     pub fn next(&self) -> Option<TaskId> {
         let task = self.ready.borrow_mut().pop_front()?;
-        self.queued.borrow_mut()[task.0 as usize] = false;
+        let was_queued = std::mem::replace(&mut self.queued.borrow_mut()[task.0 as usize], false);
+        assert!(was_queued, "a task is ready once");
         self.current.set(task);
         Some(task)
     }

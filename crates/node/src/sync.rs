@@ -86,6 +86,7 @@ impl Semaphore {
     }
 
     fn take(&self, count: usize) -> Permit<'_> {
+        assert!(count <= self.free.get(), "permits are given out when they are free");
         self.free.set(self.free.get() - count);
         Permit { semaphore: self, count }
     }

@@ -52,6 +52,8 @@ impl Tickets {
             self.entries.len() as u32 - 1
         });
         let entry = &mut self.entries[index as usize];
+        assert!(matches!(entry.state, State::Free), "a ticket that is given out is free");
+        assert!(entry.call.is_none(), "a free ticket belongs to no call");
         entry.generation = entry.generation.wrapping_add(1);
         entry.state = State::Started;
         u64::from(entry.generation) << 32 | u64::from(index)
@@ -68,15 +70,19 @@ impl Tickets {
     }
 
     pub fn set_continuation(&mut self, ticket: u64, continuation: Continuation) {
-        self.find(ticket).expect("a call that has just started").state =
-            State::Continued(continuation);
+        let entry = self.find(ticket).expect("a call that has just started");
+        let unpolled = matches!(entry.state, State::Waiting(TaskId(u32::MAX)));
+        assert!(unpolled, "no task waits for what is continued");
+        entry.state = State::Continued(continuation);
     }
 
     fn release(&mut self, ticket: u64) -> State {
         let entry = &mut self.entries[(ticket & 0xffff_ffff) as usize];
         entry.call = None;
+        let state = std::mem::replace(&mut entry.state, State::Free);
+        assert!(!matches!(state, State::Free), "a ticket is released once");
         self.free.push((ticket & 0xffff_ffff) as u32);
-        std::mem::replace(&mut entry.state, State::Free)
+        state
     }
 
     /// Ends the ticket: what is to be done about it is returned, with the outcome when nobody keeps it here.
@@ -108,6 +114,8 @@ impl Tickets {
     pub fn poll(&mut self, ticket: u64, task: TaskId) -> Option<Outcome> {
         let entry = self.find(ticket).expect("polled after it was taken");
         if !matches!(entry.state, State::Ended(_)) {
+            let waits = matches!(entry.state, State::Started | State::Waiting(_));
+            assert!(waits, "what is given up or continued is not polled");
             entry.state = State::Waiting(task);
             return None;
         }

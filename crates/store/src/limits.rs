@@ -27,3 +27,10 @@ pub const SCRUB_PAUSE: Duration = Duration::from_millis(100);
 pub const FILLING_BATCH_BYTES: usize = 1 << 20;
 /// Bytes that are in memory then before they are written.
 pub const FILLING_BYTES: usize = 16 << 20;
+
+const _: () = assert!(KEY_BYTES_MAX + VALUE_BYTES_MAX < RECORD_BYTES_MAX);
+const _: () = assert!(RECORD_BYTES_MAX < OVERLAY_BYTES_DEFAULT);
+const _: () = assert!(FILLING_BATCH_BYTES <= RECORD_BYTES_MAX);
+const _: () = assert!(FILLING_BATCH_BYTES <= FILLING_BYTES);
+const _: () = assert!(SNAPSHOTS_MAX > 0);
+const _: () = assert!(SCRUB_KEYS > 0);

@@ -103,7 +103,9 @@ impl<'a> Record<'a> {
 /// The bytes to append for `batch`.
 pub(crate) fn seal(batch: Batch, header: RecordHeader) -> Vec<u8> {
     let (mut record, changes) = batch.into_record();
+    assert!(header.synced < header.sequence, "a record is written before it is synced");
     let body_bytes = record.len() - HEADER_BYTES;
+    assert!(body_bytes <= RECORD_BYTES_MAX, "a record within its limit");
     record.resize(record.len().next_multiple_of(ALIGN_BYTES), 0);
     let mut out = Encoder::new(&mut record[SUMMED_FROM..HEADER_BYTES]);
     out.u32(body_bytes as u32).u32(changes);

@@ -50,7 +50,10 @@ impl Overlay {
         let key_bytes = key.len() + OVERLAY_ENTRY_BYTES;
         self.bytes += value_bytes(&value);
         match self.map.insert(key, value) {
-            Some(old) => self.bytes -= value_bytes(&old),
+            Some(old) => {
+                assert!(value_bytes(&old) <= self.bytes, "what was counted is taken off");
+                self.bytes -= value_bytes(&old);
+            }
             None => self.bytes += key_bytes,
         }
     }

@@ -276,7 +276,13 @@ impl Store {
         let bytes = seal(batch, header);
         self.chain = chain_of(&bytes);
         self.telling = self.synced;
-        self.logs.insert(self.generation, self.sequence);
+        let newest = self.logs.last_key_value();
+        assert!(
+            newest.is_none_or(|(log, _)| *log <= self.generation),
+            "changes go to the newest log"
+        );
+        let last = self.logs.insert(self.generation, self.sequence);
+        assert!(last.is_none_or(|last| last < self.sequence), "changes are logged in their order");
         self.counters.batches += 1;
         self.counters.log_bytes += bytes.len() as u64;
         Append { log: self.generation, bytes, sequence: self.sequence }
@@ -284,7 +290,8 @@ impl Store {
 
     /// All logs of `point` were synced, after every record up to its sequence had been appended, or failed to be.
     pub fn synced(&mut self, point: &SyncPoint) {
-        assert!(point.sequence <= self.sequence);
+        assert!(point.sequence <= self.sequence, "what was synced was applied before");
+        assert!(point.told <= point.sequence, "a log tells of changes before it");
         if self.failed_sequence.is_none() {
             self.synced = self.synced.max(point.sequence);
             // A record that a checkpoint made up for is in no log, and its log may not exist.
@@ -329,6 +336,8 @@ impl Store {
             chain: self.chain,
             witness: self.witness,
         };
+        assert!(mark.generation > self.covered_log, "a checkpoint covers a log more");
+        assert!(mark.sequence > self.covered, "a checkpoint covers more changes than the last");
         let checkpoint = self.base.checkpoint(self.frozen.clone()?, mark).ok()?;
         self.generation += 1;
         self.checkpointing = Some(mark);
@@ -361,6 +370,9 @@ impl Store {
     }
 
     fn cover(&mut self, mark: Mark) {
+        assert!(mark.sequence <= self.sequence, "only what was applied is covered");
+        assert!(mark.sequence >= self.covered, "what is covered stays so");
+        assert!(mark.generation < self.generation, "changes go to a log that is not covered");
         self.frozen = None;
         self.covered = mark.sequence;
         self.synced = self.synced.max(mark.sequence);

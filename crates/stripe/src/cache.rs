@@ -276,7 +276,7 @@ impl Cache {
         let (windows, groups) =
             (std::mem::take(&mut entry.windows), std::mem::take(&mut entry.groups));
         let group_bytes: usize = groups.values().map(|group| group.sums.len() * 4).sum();
-        self.used_bytes -= group_bytes;
+        self.uncount(group_bytes);
         for slot in windows.into_values() {
             self.release_window(slot);
         }
@@ -364,7 +364,10 @@ impl Cache {
     /// Marks blocks as being loaded; the window stays until [`loaded`](Cache::loaded).
     pub fn loading(&mut self, key: Key, index: u64, blocks: Range<usize>) {
         let slot = self.window(key, index);
-        self.windows[slot as usize].loading |= mask(blocks);
+        let window = &mut self.windows[slot as usize];
+        let blocks = mask(blocks);
+        assert!(window.loading & blocks == 0, "no block is loaded twice at a time");
+        window.loading |= blocks;
     }
 
     /// Ends [`loading`](Cache::loading).
@@ -401,16 +404,29 @@ impl Cache {
             && entry.away.range(chunks).next().is_none();
         if unused && entry.groups.get(&group).is_some_and(|group| !group.dirty) {
             let sums = entry.groups.remove(&group).expect("just found").sums;
-            self.used_bytes -= sums.len() * 4;
+            self.uncount(sums.len() * 4);
         }
     }
 
+    /// Bytes that were counted are here no more.
+    fn uncount(&mut self, bytes: usize) {
+        assert!(bytes <= self.used_bytes, "what leaves the cache was counted");
+        self.used_bytes -= bytes;
+    }
+
+    /// So many blocks of a disk are not dirty any more.
+    fn uncount_dirty(&mut self, disk: usize, blocks: usize) {
+        assert!(blocks <= self.dirty_blocks[disk], "what becomes clean was counted as dirty");
+        self.dirty_blocks[disk] -= blocks;
+    }
+
     fn release_window(&mut self, slot: u32) {
-        let window = &self.windows[slot as usize];
-        self.used_bytes -= window.bytes();
+        let window = std::mem::replace(&mut self.windows[slot as usize], Window::unused());
+        assert!(window.live, "a window is released once");
+        assert!(!window.pinned, "a change builds on what stays");
+        self.uncount(window.bytes());
         let unstable = (window.dirty | window.committing).count_ones() as usize;
-        self.dirty_blocks[self.entries[window.owner.0 as usize].disk] -= unstable;
-        self.windows[slot as usize] = Window::unused();
+        self.uncount_dirty(self.entries[window.owner.0 as usize].disk, unstable);
         self.free_windows.push(slot);
     }
 
@@ -425,6 +441,7 @@ impl Cache {
         });
         let used = self.away.now();
         let window = &mut self.windows[slot as usize];
+        assert!(!window.live, "a window that is made was not in use");
         (window.owner, window.index, window.used) = (key, index, used);
         (window.live, window.referenced) = (true, true);
         self.used_bytes += WINDOW_COST_BYTES;
@@ -441,6 +458,7 @@ impl Cache {
 
     /// Keeps the checksums of a group as the disk has them, unless they are known.
     pub fn set_group(&mut self, key: Key, group: u64, sums: Vec<u32>) {
+        assert!(sums.len() as u64 <= GROUP_BLOCKS, "checksums of one group");
         let groups = &mut self.entry(key).groups;
         if let std::collections::btree_map::Entry::Vacant(e) = groups.entry(group) {
             let bytes = sums.len() * 4;
@@ -451,6 +469,7 @@ impl Cache {
 
     /// Keeps the checksums of a group that is not known, which the disk does not have yet.
     pub fn set_newer_group(&mut self, key: Key, group: u64, sums: Vec<u32>) {
+        assert!(sums.len() as u64 <= GROUP_BLOCKS, "checksums of one group");
         self.used_bytes += sums.len() * 4;
         let known = self.entry(key).groups.insert(group, Group { sums, dirty: true });
         assert!(known.is_none(), "a group of an object that was just opened");

@@ -307,6 +307,8 @@ impl Taken<'_> {
         {
             let mut state = self.object.state.borrow_mut();
             // A layout or truncation set meanwhile would have waited for the commit.
+            let before = state.stable.map_or(0, |stable| stable.truncations);
+            assert!(before <= head.truncations, "a commit takes back no truncation");
             state.stable = Some(head);
             state.stable_writes = state.stable_writes.max(writes);
             state.head.history = head.history;

@@ -241,6 +241,7 @@ impl Disk {
         loop {
             match self.run(DiskOp::Read { file, offset, into }).await {
                 Ok(DiskReply::Read { mut into, bytes }) => {
+                    assert!(bytes <= into.len(), "a disk reads no more than fits");
                     into[bytes..].fill(0);
                     return Ok((into, Some(bytes)));
                 }

@@ -213,3 +213,32 @@ pub const SPACE_AGAIN_SPAN: Duration = Duration::from_millis(100);
 
 /// Groups of blocks that one SEEK looks through, whose checksums may have to be read; as many a scrub passes at once.
 pub const SEEK_GROUPS_MAX: usize = 256;
+
+const _: () = assert!(WINDOW_BLOCKS == u64::BITS as usize, "a bit for each block");
+const _: () = assert!(WINDOW_BLOCKS.is_multiple_of(CHUNK_BLOCKS));
+const _: () = assert!(TRANSFER_BYTES_MAX.is_multiple_of(WINDOW_BYTES));
+const _: () = assert!(LOGGED_BLOCKS_MAX * BLOCK_BYTES < LOG_BATCH_BYTES_MAX);
+const _: () = assert!(LOGGED_BLOCKS_MAX <= INTENT_BLOCKS_MAX);
+const _: () = assert!(INTENT_BLOCKS_MAX * 16 < (RECORD_META_BLOCKS_MAX - 1) * BLOCK_BYTES);
+const _: () = assert!(LOG_BATCH_BYTES_MAX as u64 * 2 <= CHECKPOINT_BYTES);
+const _: () = assert!(LOG_STEP_BYTES.is_multiple_of(BLOCK_BYTES));
+const _: () = assert!(INDEX_STEP_BYTES.is_multiple_of(BLOCK_BYTES));
+const _: () = assert!(INDEX_BATCH_BYTES.is_multiple_of(BLOCK_BYTES));
+const _: () = assert!(COPY_BYTES.is_multiple_of(BLOCK_BYTES));
+const _: () = assert!(COPY_BYTES <= TRANSFER_BYTES_MAX);
+const _: () = assert!(JOINED_BYTES_MAX.is_multiple_of(BLOCK_BYTES));
+const _: () = assert!(THROUGH_BYTES_MIN <= TRANSFER_BYTES_MAX);
+const _: () = assert!(THROUGH_SOON.as_millis() < THROUGH_PATIENCE.as_millis());
+const _: () = assert!(CARRY_PATIENCE.as_micros() <= NETWORK_PATIENCE.as_micros());
+const _: () = assert!(RESERVE_BYTES < RESERVE_BYTES_MAX);
+const _: () = assert!(RESERVE_BYTES_MAX < ROOM_KNOWN_BYTES);
+const _: () = assert!(LOG_KEPT_BYTES < SPARE_ROOM_BYTES);
+const _: () = assert!(RETRY_PAUSE.as_millis() < RETRY_PAUSE_MAX.as_millis());
+const _: () = assert!(RETRY_PAUSE_MAX.as_millis() < RETRY_DEADLINE.as_millis());
+const _: () =
+    assert!(RETRY_DEADLINE.as_secs() < TOMBSTONE.as_secs(), "no write is later than that");
+const _: () = assert!(TOMBSTONE.as_secs() < RECENT_SPAN.as_secs());
+const _: () = assert!(UNREADABLE_PAUSE.as_millis() < UNREADABLE_SPAN.as_millis());
+const _: () = assert!(LIST_COUNT_MAX * crate::protocol::Kept::BYTES <= TRANSFER_BYTES_MAX);
+const _: () = assert!(PAST_INCARNATIONS_MAX <= INCARNATIONS_MAX);
+const _: () = assert!(REMOVALS_MAX > 0);

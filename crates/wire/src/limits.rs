@@ -26,3 +26,13 @@ pub const OBJECT_BYTES_MAX: u64 = (16 << 40) - (16 << 30);
 pub const NAME_BYTES_MAX: usize = 255;
 /// Longest path, in bytes, including its terminating zero (POSIX `PATH_MAX`).
 pub const PATH_BYTES_MAX: usize = 4096;
+
+const _: () = assert!(BODY_BYTES == 64);
+const _: () = assert!(HEADER_BYTES + MESSAGE_BYTES == CONTROL_BYTES);
+const _: () = assert!(BLOCK_BYTES.is_power_of_two());
+const _: () = assert!(PAYLOAD_BYTES_MAX.is_multiple_of(BLOCK_BYTES));
+const _: () =
+    assert!(TRAILER_BYTES_MAX / 4 > PAYLOAD_BYTES_MAX / BLOCK_BYTES, "a sum for each block");
+const _: () = assert!(TRAILER_BYTES_MAX / TRAILER_WORD_BYTES <= u8::MAX as usize);
+const _: () = assert!(OBJECT_BYTES_MAX.is_multiple_of(BLOCK_BYTES as u64));
+const _: () = assert!(NAME_BYTES_MAX < PATH_BYTES_MAX);

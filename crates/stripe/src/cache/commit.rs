@@ -50,7 +50,7 @@ impl Cache {
                 entry.dirty.remove(&index);
             }
             let disk = entry.disk;
-            self.dirty_blocks[disk] -= removed as usize;
+            self.uncount_dirty(disk, removed as usize);
         }
         self.shrink_anew();
     }
@@ -108,7 +108,7 @@ impl Cache {
             self.entry(key).groups.range(groups).map(|(group, _)| *group).collect();
         for group in known {
             let sums = self.entry(key).groups.remove(&group).expect("just found").sums;
-            self.used_bytes -= sums.len() * 4;
+            self.uncount(sums.len() * 4);
         }
     }
 
@@ -126,7 +126,7 @@ impl Cache {
             entry.dirty.remove(&index);
         }
         let disk = entry.disk;
-        self.dirty_blocks[disk] -= removed as usize;
+        self.uncount_dirty(disk, removed as usize);
         if empty && idle {
             self.drop_window(key, index);
         }
@@ -149,6 +149,8 @@ impl Cache {
 impl Window {
     fn take_for_commit(&mut self, run: Range<usize>, out: &mut Vec<Stretch>) {
         let blocks = mask(run.clone());
+        assert!(self.valid & blocks == blocks, "what is committed is here");
+        assert!(self.committing & blocks == 0, "one commit of an object at a time");
         self.dirty &= !blocks;
         self.committing |= blocks;
         let mut frames = Vec::new();

@@ -67,7 +67,7 @@ impl Cache {
         for slot in 0..self.windows.len() {
             let window = &mut self.windows[slot];
             let bytes = if window.is_clean() { window.drop_chunks_in(stretch) } else { 0 };
-            self.used_bytes -= bytes;
+            self.uncount(bytes);
             let window = &self.windows[slot];
             if bytes > 0 && window.chunks.iter().all(Option::is_none) {
                 self.drop_window(window.owner, window.index);

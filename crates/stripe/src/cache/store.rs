@@ -68,8 +68,11 @@ impl Cache {
         frame: &Frame,
         sums: &[u32],
     ) -> Result<(), Full> {
+        assert!(frame.len().is_multiple_of(BLOCK_BYTES), "whole blocks from the disk");
+        assert!(sums.len() == frame.len() / BLOCK_BYTES, "a checksum for each block");
         let slot = self.window(key, index);
         let end = first + frame.len() / BLOCK_BYTES;
+        assert!(end <= WINDOW_BLOCKS, "blocks of one window");
         let mut at = first;
         while at < end {
             let chunk = at / CHUNK_BLOCKS;
@@ -238,6 +241,7 @@ impl Cache {
     pub(super) fn mark_dirty(&mut self, key: Key, slot: u32, blocks: u64) {
         let now = self.away.now();
         let window = &mut self.windows[slot as usize];
+        assert!(window.live && window.owner == key, "the window is the object's");
         let before = (window.dirty | window.committing).count_ones();
         window.valid |= blocks;
         window.dirty |= blocks;
@@ -260,7 +264,7 @@ impl Cache {
     ) -> Result<FrameMut, Full> {
         let old = self.windows[slot as usize].chunks[chunk].take();
         let old_bytes = old.as_ref().map_or(0, |frame| frame.len());
-        self.used_bytes -= old_bytes;
+        self.uncount(old_bytes);
         let bytes = blocks * BLOCK_BYTES;
         let shared = match old.map(Frame::try_mut) {
             Some(Ok(frame)) if frame.len() >= bytes => return Ok(frame),
@@ -291,8 +295,9 @@ impl Cache {
     }
 
     fn replace(&mut self, slot: u32, chunk: usize, frame: Frame) {
+        assert!(frame.len() <= CHUNK_BYTES, "a chunk's frame holds one chunk");
         self.used_bytes += frame.len();
         let old = self.windows[slot as usize].chunks[chunk].replace(frame);
-        self.used_bytes -= old.map_or(0, |frame| frame.len());
+        self.uncount(old.map_or(0, |frame| frame.len()));
     }
 }

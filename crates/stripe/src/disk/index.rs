@@ -366,6 +366,7 @@ impl Disk {
         let mut frame = self.frame(batch_bytes(entries.len())).await;
         let chain = encode_batch(&head, entries, &mut frame);
         let (file, at) = (DiskFile::Index(tail.generation), tail.at + frame.len() as u64);
+        assert!(tail.at.is_multiple_of(BLOCK), "batches are whole blocks");
         self.write(file, tail.at, frame.freeze(), durable).await?;
         Ok(Tail { at, made: tail.made.max(at), chain, sequence: head.sequence, ..tail })
     }
@@ -383,7 +384,12 @@ impl Disk {
     }
 
     async fn write_mark(&self, tail: Tail) -> Result<(), DiskError> {
-        let number = self.index.mark.get().map_or(0, |mark| mark.number) + 1;
+        let before = self.index.mark.get();
+        let forwards = before.is_none_or(|mark| {
+            (mark.generation, mark.sequence) <= (tail.generation, tail.sequence)
+        });
+        assert!(forwards, "a mark never goes back");
+        let number = before.map_or(0, |mark| mark.number) + 1;
         let mark = Mark { number, generation: tail.generation, sequence: tail.sequence };
         let mut block = self.frame(BLOCK_BYTES).await;
         mark.encode(&mut block);
