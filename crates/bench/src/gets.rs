@@ -33,8 +33,8 @@ use wire::{NodeId, mix};
 const ROUNDS: usize = 15;
 /// Bytes of a page.
 const SIZES: [usize; 2] = [4096, 8192];
-/// Both nodes are in their first life: their processes are new.
-const LIFE: u64 = 1;
+/// Both nodes are in their first incarnation: their processes are new.
+const INCARNATION: u64 = 1;
 const ME: NodeId = NodeId(3);
 /// Frames of this node beside the pages.
 const SPARE_PAGES: usize = 1024;
@@ -91,14 +91,14 @@ impl Pair {
         let pool = SharedPool { fd: region.share()?, bytes: pool_pages * PAGE_BYTES };
         let config = LinkConfig {
             node: ME,
-            incarnation: LIFE,
+            incarnation: INCARNATION,
             cluster: CLUSTER,
             security: Security::Insecure,
         };
         let links = Links::new(config, Some(pool), Box::new(|_| ()))?;
         let address: Address = holder.said.parse().map_err(io::Error::other)?;
         links.directory().set(super::regions::HOLDER, vec![address]);
-        let node = Node::new(NodeConfig::new(ME, LIFE, 1), Frames::new(region));
+        let node = Node::new(NodeConfig::new(ME, INCARNATION, 1), Frames::new(region));
         let mut host = Host::new(node, arguments.policy())?;
         host.add(links)?;
         let service = Service::start(host.node().cx(), config_of(pages, bytes));
@@ -177,7 +177,7 @@ fn config_of(pages: usize, bytes: usize) -> Config {
 
 /// The view of both nodes.
 pub fn view(one: NodeId, other: NodeId) -> View {
-    let up = |node| Up { node, incarnation: LIFE, weight: 1, machine: 0 };
+    let up = |node| Up { node, incarnation: INCARNATION, weight: 1, machine: 0 };
     View::new(1, vec![up(one), up(other)])
 }
 

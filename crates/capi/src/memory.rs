@@ -270,7 +270,7 @@ pub unsafe extern "C" fn tpz_memory_start(ep: *const tpz_ep_t, bytes: u64) -> c_
     code(unsafe { on_ep("tpz_memory_start", ep, body) })
 }
 
-/// Which life of its number the endpoint is in, for tpz_member_t; 0 only for NULL.
+/// Which incarnation of its number the endpoint is in, for tpz_member_t; 0 only for NULL.
 ///
 /// # Safety
 /// `ep` is open.

@@ -337,8 +337,8 @@ fn a_machine_with_the_id_of_one_that_is_up_does_not_start() {
     cluster.stop();
 }
 
-/// A copy with its directories, which know the first one's life, is a restart to everybody: it is the machine, and the
-/// first one says so and ends.
+/// A copy with its directories, which know the first one's incarnation, is a restart to everybody: it is the machine,
+/// and the first one says so and ends.
 #[test]
 fn a_machine_whose_place_a_later_one_takes_ends() {
     let mut cluster = lending(2);

@@ -14,7 +14,7 @@ use crate::rings::{Endpoint, Message, SendMessage};
 #[must_use = "a message that is not filled up stops its connection"]
 pub struct Filling {
     entry: u16,
-    life: u32,
+    generation: u32,
 }
 
 impl Endpoint {
@@ -24,7 +24,7 @@ impl Endpoint {
         let entry = &mut self.send_entries[message.0 as usize];
         assert!(is_fillable(&entry.payload, missing), "frames to fill it up with, if need be");
         entry.missing = missing;
-        let filling = Filling { entry: message.0, life: entry.life };
+        let filling = Filling { entry: message.0, generation: entry.generation };
         self.release_sendmsg(message);
         filling
     }
@@ -58,7 +58,7 @@ impl Endpoint {
 
     fn filling_entry(&mut self, filling: &Filling) -> Option<&mut Message> {
         let entry = &mut self.send_entries[filling.entry as usize];
-        (entry.life == filling.life).then_some(entry)
+        (entry.generation == filling.generation).then_some(entry)
     }
 
     /// Takes the oldest posted message that is not filling off the send ring: for an adapter that stores and forwards.

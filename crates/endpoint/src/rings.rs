@@ -43,7 +43,7 @@ pub struct Message {
     failed: bool,
     right: usize,
     /// Messages that the entry has held: tells whether a filling one is still the same.
-    pub(crate) life: u32,
+    pub(crate) generation: u32,
 }
 
 impl Message {
@@ -60,7 +60,7 @@ impl Message {
             completion: None,
             failed: false,
             right,
-            life: 0,
+            generation: 0,
         }
     }
 
@@ -90,7 +90,7 @@ impl Message {
     fn clear(&mut self) {
         self.payload.clear();
         self.missing = 0;
-        self.life = self.life.wrapping_add(1);
+        self.generation = self.generation.wrapping_add(1);
         self.landed.clear();
         self.payload_bytes = 0;
         self.damaged = false;

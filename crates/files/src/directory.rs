@@ -76,7 +76,7 @@ impl Files {
     ) -> Result<FileReply, Errno> {
         let how = if flags & EXCLUSIVE != 0 { How::Guarded } else { How::Unchecked };
         let open = Some(permissions(flags));
-        let (asked, life) = (self.cx.now(), self.names.life());
+        let (asked, incarnation) = (self.cx.now(), self.names.incarnation());
         let (entry, made) = self.names.create(who, parent, name, mode, how, open).await?;
         self.note_name(parent, name, &entry);
         let file = self.learn(entry, asked);
@@ -86,7 +86,7 @@ impl Files {
             file.state.borrow_mut().plain = true;
         }
         let flags = if made { flags & !TRUNCATE } else { flags };
-        let handle = self.opened(who, &file, flags, life).await?;
+        let handle = self.opened(who, &file, flags, incarnation).await?;
         Ok(FileReply::Created { attr: self.attr(&file), handle })
     }
 
@@ -98,12 +98,12 @@ impl Files {
         mode: u32,
         flags: u32,
     ) -> Result<FileReply, Errno> {
-        let (asked, life) = (self.cx.now(), self.names.life());
+        let (asked, incarnation) = (self.cx.now(), self.names.incarnation());
         let entry = self.names.create_unnamed(who, parent, mode, permissions(flags)).await?;
         let file = self.learn(entry, asked);
         self.note_own(&file);
         file.state.borrow_mut().plain = true;
-        let handle = self.opened(who, &file, flags & !TRUNCATE, life).await?;
+        let handle = self.opened(who, &file, flags & !TRUNCATE, incarnation).await?;
         Ok(FileReply::Created { attr: self.attr(&file), handle })
     }
 
@@ -114,15 +114,15 @@ impl Files {
         flags: u32,
     ) -> Result<FileReply, Errno> {
         let linked = self.file(id).state.borrow().entry.attr.links > 0;
-        let (asked, life) = (self.cx.now(), self.names.life());
+        let (asked, incarnation) = (self.cx.now(), self.names.incarnation());
         let entry = self.open_believed(who, id, permissions(flags)).await?;
         let file = self.learn(entry, asked);
         if linked && entry.attr.links == 0 {
-            return self.replaced(who, &file, flags & !TRUNCATE, life).await;
+            return self.replaced(who, &file, flags & !TRUNCATE, incarnation).await;
         }
         let version = (!entry.is_hint()).then_some(entry.attr.change);
         let known = std::mem::replace(&mut file.state.borrow_mut().cached, version);
-        let handle = self.opened(who, &file, flags, life).await?;
+        let handle = self.opened(who, &file, flags, incarnation).await?;
         Ok(FileReply::Opened { handle, keep_cache: version.is_some() && known == version })
     }
 
@@ -149,20 +149,20 @@ impl Files {
         who: &Who<'_>,
         file: &Rc<File>,
         flags: u32,
-        life: u32,
+        incarnation: u32,
     ) -> Result<FileReply, Errno> {
-        let handle = self.opened(who, file, flags, life).await?;
+        let handle = self.opened(who, file, flags, incarnation).await?;
         self.release(handle, None).await?;
         Err(Errno::ESTALE)
     }
 
-    /// The manager counts one more open of ours; its life was this one or a later one.
+    /// The manager counts one more open of ours; its incarnation was this one or a later one.
     async fn opened(
         &self,
         who: &Who<'_>,
         file: &Rc<File>,
         flags: u32,
-        life: u32,
+        incarnation: u32,
     ) -> Result<Handle, Errno> {
         {
             let mut state = file.state.borrow_mut();
@@ -170,7 +170,7 @@ impl Files {
             if writes(flags) {
                 state.writers += 1;
                 state.sessions += 1;
-                state.tell_session(life);
+                state.tell_session(incarnation);
             } else {
                 state.readers += 1;
             }

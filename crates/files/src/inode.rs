@@ -73,8 +73,8 @@ pub(crate) struct State {
     /// A power cut may have taken the length that the manager was told: until the objects or a close have told it
     /// again, it is a hint.
     pub unsure: bool,
-    /// The manager's life that was told of a write session last, its begin or its end; 0 is none.
-    pub told_life: u32,
+    /// The manager's incarnation that was told of a write session last, its begin or its end; 0 is none.
+    pub told_incarnation: u32,
     /// A power cut may have taken that.
     pub lost_session: bool,
     /// The length as the manager said it last.
@@ -222,11 +222,11 @@ impl State {
         self.take(entry, now);
     }
 
-    /// The manager's life is this one now: a power cut between may have taken the end of a session, with the length,
-    /// even where the change version does not show it. Versions of then may be given to other changes.
-    pub fn note_life(&mut self, life: u32) {
-        if self.told_life != 0 && self.told_life < life {
-            self.told_life = 0;
+    /// The manager's incarnation is this one now: a power cut between may have taken the end of a session, with the
+    /// length, even where the change version does not show it. Versions of then may be given to other changes.
+    pub fn note_incarnation(&mut self, incarnation: u32) {
+        if self.told_incarnation != 0 && self.told_incarnation < incarnation {
+            self.told_incarnation = 0;
             (self.unsure, self.lost_session) = (true, true);
             (self.fresh, self.cached) = (None, None);
             self.chunks.clear();
@@ -234,9 +234,9 @@ impl State {
         }
     }
 
-    /// A write session began or ended while the manager's life was this one, or a later one.
-    pub fn tell_session(&mut self, life: u32) {
-        (self.told_life, self.lost_session) = (life, false);
+    /// A write session began or ended while the manager's incarnation was this one, or a later one.
+    pub fn tell_session(&mut self, incarnation: u32) {
+        (self.told_incarnation, self.lost_session) = (incarnation, false);
     }
 
     /// The objects say how long the file is. When the manager said the same, it has lost nothing.

@@ -27,7 +27,7 @@ impl Files {
 
     pub(crate) fn absorb(&self, file: &Rc<File>, entry: Entry, asked: Time) {
         self.with_written(file, |state| {
-            state.note_life(self.names.life());
+            state.note_incarnation(self.names.incarnation());
             state.absorb(entry, asked, self.cx.now());
             state.generation = self.generation.get();
         });
@@ -196,12 +196,12 @@ impl Files {
     }
 
     async fn open_session(&self, file: &Rc<File>) -> Result<(), Errno> {
-        let (asked, life) = (self.cx.now(), self.names.life());
+        let (asked, incarnation) = (self.cx.now(), self.names.incarnation());
         let entry =
             self.patiently(async || self.names.open(&Who::ROOT, file.id, WRITE).await).await?;
         self.absorb(file, entry, asked);
         file.state.borrow_mut().sessions += 1;
-        file.state.borrow_mut().tell_session(life);
+        file.state.borrow_mut().tell_session(incarnation);
         self.note_change(file);
         self.recover_length(file).await
     }
@@ -360,12 +360,12 @@ impl Files {
 
     async fn end_session(&self, file: &Rc<File>) -> Result<(), Errno> {
         let ((outcome, mark), asked) = (outcome(file), self.cx.now());
-        let life = self.names.life();
+        let incarnation = self.names.incarnation();
         let entry = self.patiently(async || self.names.close(file.id, Some(outcome)).await).await?;
         self.with_written(file, |state| {
             state.sessions -= 1;
             state.unsure = false;
-            state.tell_session(life);
+            state.tell_session(incarnation);
             if state.written.mark() == mark && state.sessions == 0 && state.is_sent() {
                 state.local = None;
             }

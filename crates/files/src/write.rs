@@ -256,9 +256,11 @@ impl Files {
     }
 
     /// Bytes of the file that are dropped were refused with `errno`. They are lost, unless somebody else removed the
-    /// file and nobody here has it open: in the manager's life that was told of it no power cut can have taken it.
+    /// file and nobody here has it open: in the manager's incarnation that was told of it no power cut can have taken
+    /// it.
     fn note_refused(&self, state: &mut State, errno: Errno, bytes: u64) {
-        let alive = state.told_life != 0 && state.told_life == self.names.life();
+        let alive =
+            state.told_incarnation != 0 && state.told_incarnation == self.names.incarnation();
         if errno == Errno::ESTALE && state.handles == 0 && alive {
             return;
         }

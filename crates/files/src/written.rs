@@ -14,9 +14,9 @@
 //! Every piece remembers the oldest write that it stands for, so a newer write over it cannot make a flush or an fsync
 //! end early.
 //!
-//! `V` tells which life of which servers holds a sent piece, and as which write (`stripe::Verifiers`). A piece that is
-//! sent again brings it along: the servers decide by it what is newer. Until then this client cannot know, so what
-//! others may have written over is *shadowed*: reads take it from the servers.
+//! `V` tells which incarnation of which servers holds a sent piece, and as which write (`stripe::Verifiers`). A piece
+//! that is sent again brings it along: the servers decide by it what is newer. Until then this client cannot know, so
+//! what others may have written over is *shadowed*: reads take it from the servers.
 
 use crate::gather::Gather;
 use crate::limits::{SEND_BYTES_MAX, SEND_FRAMES_MAX, SENDS_PER_FILE};
@@ -743,7 +743,7 @@ mod tests {
     struct Model {
         pool: Frames,
         written: Written<u64>,
-        life: u64,
+        incarnation: u64,
         committing: Option<u64>,
         memory: [u8; FILE],
         disk: [u8; FILE],
@@ -762,7 +762,7 @@ mod tests {
             Model {
                 pool,
                 written,
-                life: 1,
+                incarnation: 1,
                 committing: None,
                 memory: zero,
                 disk: zero,
@@ -784,7 +784,7 @@ mod tests {
                 Step::Begin => self.sends.extend(self.written.poll_send(&self.pool)),
                 Step::End(which, how) => self.end(which, how),
                 Step::Crash => {
-                    self.life += 1;
+                    self.incarnation += 1;
                     self.memory = self.disk;
                 }
                 Step::CommitBegin => self.commit_begin(),
@@ -817,7 +817,7 @@ mod tests {
                     self.disk = self.memory;
                     Sent::Stable
                 }
-                _ => Sent::Kept(self.life),
+                _ => Sent::Kept(self.incarnation),
             };
             self.written.handle_sent(send.ticket, result);
         }
@@ -826,13 +826,13 @@ mod tests {
             if let Some(verifiers) = self.written.poll_commit() {
                 assert!(!verifiers.is_empty());
                 self.disk = self.memory;
-                self.committing = Some(self.life);
+                self.committing = Some(self.incarnation);
             }
         }
 
         fn commit_end(&mut self) {
-            if let Some(life) = self.committing.take() {
-                let fate = |of: &u64| if *of == life { Fate::Stable } else { Fate::Lost };
+            if let Some(incarnation) = self.committing.take() {
+                let fate = |of: &u64| if *of == incarnation { Fate::Stable } else { Fate::Lost };
                 self.written.handle_committed(fate);
             }
         }

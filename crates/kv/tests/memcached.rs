@@ -483,15 +483,17 @@ fn a_line_of_many_keys_is_done_as_its_answers_are_read() {
 
 #[test]
 fn cas_uniques_are_greater_than_those_of_earlier_lives() {
-    let mut lives = (0..3).map(|life| {
+    let mut incarnations = (0..3).map(|incarnation| {
         let (mut server, mut client) = start(Memcached);
-        server.wait_ms(1 + life);
+        server.wait_ms(1 + incarnation);
         server.items.begin_cas(server.moment);
         let told = server.ask(&mut client, "set a 0 0 1\r\n1\r\nset a 0 0 1\r\n1\r\nmg a c\r\n");
         told.trim_end().rsplit('c').next().unwrap().parse::<u64>().unwrap()
     });
-    let first = lives.next().unwrap();
-    assert!(lives.next().unwrap() > first + 1000 && lives.all(|later| later < 1 << 63));
+    let first = incarnations.next().unwrap();
+    assert!(
+        incarnations.next().unwrap() > first + 1000 && incarnations.all(|later| later < 1 << 63)
+    );
 }
 
 /// Wherever a read of the socket ends, a line is taken or refused as it is when all of it comes at once.

@@ -79,7 +79,7 @@ pub enum Security {
 pub struct LinkConfig {
     /// Its id; 0 when it is to be given one by the first node it connects to.
     pub node: NodeId,
-    /// Different in each life of the node.
+    /// Different in each incarnation of the node.
     pub incarnation: u64,
     /// The cluster; nodes of others are refused.
     pub cluster: u64,
@@ -129,7 +129,7 @@ impl Links {
     /// memory. `log` gets a line when a connection is made, refused or lost.
     pub fn new(config: LinkConfig, pool: Option<SharedPool>, log: Log) -> io::Result<Links> {
         Ok(Links {
-            // Sessions pair connections of one life; the incarnation makes those of different lives differ.
+            // Sessions pair connections of one process; the incarnation makes those of its successors differ.
             next_session: config.incarnation.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
             config,
             pool: pool.map(Rc::new),

@@ -166,7 +166,7 @@ fn a_log_that_is_removed_takes_nothing_more() {
     for what in ["the log", "the directory", "the directory, and there is another"] {
         let directory = temporary.path().join("store");
         std::fs::create_dir(&directory).unwrap();
-        std::fs::write(directory.join("names.log.7"), b"of the last life").unwrap();
+        std::fs::write(directory.join("names.log.7"), b"of the last incarnation").unwrap();
         let mut rig = Rig::new(&directory);
         rig.append(1, b"kept");
         rig.run(MetaOp::Sync { log: 1 });
@@ -257,8 +257,9 @@ fn no_checkpoint_succeeds_in_a_database_that_was_removed() {
     }
 }
 
-/// One life of a store that ends without a word: after `changes` changes, with or without a checkpoint on the way.
-fn live_once(directory: &Path, life: u64, changes: u64) {
+/// One incarnation of a store that ends without a word: after `changes` changes, with or without a checkpoint on the
+/// way.
+fn live_once(directory: &Path, incarnation: u64, changes: u64) {
     let loaded = load(directory, StoreId::Names).unwrap();
     let mut rig = Rig::new(directory);
     let config = store::Config::new("test", 1);
@@ -266,15 +267,15 @@ fn live_once(directory: &Path, life: u64, changes: u64) {
     while let Some(log) = store.poll_drop() {
         rig.run(MetaOp::DropLog { log });
     }
-    for earlier in 0..life {
+    for earlier in 0..incarnation {
         assert_eq!(store.get(&earlier.to_be_bytes()).unwrap(), Some(vec![earlier as u8; 100]));
     }
     for n in 0..changes {
         let mut batch = store::Batch::new();
-        batch.put(&life.to_be_bytes(), &[(life + changes - 1 - n) as u8; 100]);
+        batch.put(&incarnation.to_be_bytes(), &[(incarnation + changes - 1 - n) as u8; 100]);
         let append = store.apply(batch);
         rig.append(append.log, &append.bytes);
-        if n == changes / 2 && life.is_multiple_of(2) {
+        if n == changes / 2 && incarnation.is_multiple_of(2) {
             let checkpoint = store.freeze().expect("changes to put into a checkpoint");
             rig.run(MetaOp::Checkpoint(Box::new(Work(checkpoint))));
             store.checkpoint_done(Ok(()));
@@ -287,7 +288,7 @@ fn live_once(directory: &Path, life: u64, changes: u64) {
 #[test]
 fn a_store_goes_on_where_its_last_life_ended() {
     let temporary = TempDir::new().unwrap();
-    (0..6).for_each(|life| live_once(temporary.path(), life, 1 + life * 3));
+    (0..6).for_each(|incarnation| live_once(temporary.path(), incarnation, 1 + incarnation * 3));
 }
 
 const TABLE: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("test");

@@ -7,7 +7,7 @@ use crate::limits::{
 use crate::membership::View;
 use crate::protocol::{
     DECLARED_GONE, DISKS, FORGET, Forget, Identity, JOIN, Join, LEAVE, LENDERS, Lease, LendersPage,
-    Life, Member, Page, RENEW, Roles, STOPPING, VIEW, is_pure,
+    Member, Page, RENEW, Registration, Roles, STOPPING, VIEW, is_pure,
 };
 use endpoint::{Frame, FrameMut};
 use node::{Call, Cx, Notify, Pieces, Reply};
@@ -68,13 +68,13 @@ struct Shared {
     identity: Identity,
     standing: Cell<Standing>,
     refused: Cell<Option<Errno>>,
-    later_life: Cell<Option<u64>>,
+    later_incarnation: Cell<Option<u64>>,
     declared_gone: Cell<bool>,
     directory: RefCell<Rc<Directory>>,
     lenders: RefCell<Rc<View>>,
-    /// The life among the lenders that the last lease was for.
+    /// The incarnation among the lenders that the last lease was for.
     lends_as: Cell<u64>,
-    /// Until when nobody takes that life for over.
+    /// Until when nobody takes that incarnation for over.
     lends_until: Cell<Time>,
     changed: Notify,
 }
@@ -114,7 +114,7 @@ impl Client {
             identity: Identity { wish: Some(cx.id()), ..identity },
             standing: Cell::new(Standing::Joining),
             refused: Cell::new(None),
-            later_life: Cell::new(None),
+            later_incarnation: Cell::new(None),
             declared_gone: Cell::new(false),
             directory: RefCell::default(),
             lenders: RefCell::default(),
@@ -139,9 +139,9 @@ impl Client {
         self.0.refused.get()
     }
 
-    /// The incarnation of a life of this node that the manager takes for a later one, and refuses this one for.
-    pub fn later_life(&self) -> Option<u64> {
-        self.0.later_life.get()
+    /// The incarnation of this node that the manager takes for a later one, and refuses this one for.
+    pub fn later_incarnation(&self) -> Option<u64> {
+        self.0.later_incarnation.get()
     }
 
     /// Whether the manager refuses this node because it, or one of its disks, was declared gone.
@@ -159,8 +159,8 @@ impl Client {
         self.0.lenders.borrow().clone()
     }
 
-    /// The life in which this node takes part in network memory, and until when nobody takes it for over, though clocks
-    /// run a tenth too fast or too slow.
+    /// The incarnation in which this node takes part in network memory, and until when nobody takes it for over, though
+    /// clocks run a tenth too fast or too slow.
     pub fn lends(&self) -> Option<(u64, Time)> {
         match self.0.standing.get() {
             Standing::Member(_) if self.0.lends_as.get() > 0 => {
@@ -196,13 +196,13 @@ impl Client {
     /// Gives the membership up, at once instead of with the lease.
     pub async fn leave(&self) -> Result<(), Errno> {
         self.stand(Standing::Left);
-        let body = self.life().encode();
+        let body = self.registration().encode();
         self.ask(LEAVE, &body, self.0.cx.pieces()).await.map(drop)
     }
 
     /// Tells the manager that this node stops, and waits until it has said what it has to say.
     pub async fn stopping(&self) -> Result<(), Errno> {
-        let body = self.life().encode();
+        let body = self.registration().encode();
         let asked = self.ask(STOPPING, &body, self.0.cx.pieces());
         let late = |_| Errno::ETIMEDOUT;
         self.0.cx.with_deadline(PARTING_SPAN, asked).await.map_err(late)?.map(drop)
@@ -216,7 +216,7 @@ impl Client {
             [] => cx.pieces(),
             bytes => cx.piece(cx.frames().copy_of(bytes).ok_or(Errno::ENOMEM)?),
         };
-        let body = self.life().encode();
+        let body = self.registration().encode();
         let reply = ask(cx, *manager, DISKS, &body, data, cx.pieces()).await?;
         Verdict::decode(&reply.body).map_err(|Short| Errno::EPROTO)
     }
@@ -261,14 +261,14 @@ impl Client {
         if self.0.standing.get() == Standing::Left {
             return;
         }
-        self.0.lends_as.set(lease.life);
+        self.0.lends_as.set(lease.incarnation);
         self.0.lends_until.set(asked + (lease.span - lease.span / LENDER_MARGIN));
         self.stand(Standing::Member(asked + lease.span));
         if lease.view != self.0.directory.borrow().view {
             // The next renewal tells the number of the view again.
             let _ = self.refresh().await;
         }
-        if lease.life > 0 && lease.lenders != self.0.lenders.borrow().number {
+        if lease.incarnation > 0 && lease.lenders != self.0.lenders.borrow().number {
             let _ = self.refresh_lenders().await;
         }
         self.0.cx.sleep_until(asked + self.period(lease.span)).await;
@@ -331,20 +331,20 @@ impl Client {
         join(cx, *manager, identity).await
     }
 
-    /// As [`join`](Client::join), and finds out which life is preferred to this one.
+    /// As [`join`](Client::join), and finds out which incarnation is preferred to this one.
     async fn join_again(&self) -> Result<Lease, Errno> {
         let result = self.join().await;
         if result == Err(Errno::ESTALE) {
             self.refresh().await?;
-            let Life { id, incarnation } = self.life();
+            let Registration { id, incarnation } = self.registration();
             let known = self.directory().get(id).map(|member| member.incarnation);
-            self.0.later_life.set(known.filter(|known| *known > incarnation));
+            self.0.later_incarnation.set(known.filter(|known| *known > incarnation));
         }
         result
     }
 
     async fn renew(&self) -> Result<Lease, Errno> {
-        let body = self.life().encode();
+        let body = self.registration().encode();
         let reply = self.ask(RENEW, &body, self.0.cx.pieces()).await?;
         Lease::decode(&reply.body).map_err(|Short| Errno::EPROTO)
     }
@@ -354,8 +354,8 @@ impl Client {
         ask(cx, *manager, op, body, cx.pieces(), into).await
     }
 
-    fn life(&self) -> Life {
-        Life { id: self.0.cx.id(), incarnation: self.0.cx.incarnation() }
+    fn registration(&self) -> Registration {
+        Registration { id: self.0.cx.id(), incarnation: self.0.cx.incarnation() }
     }
 
     fn stand(&self, standing: Standing) {

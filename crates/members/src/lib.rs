@@ -1,12 +1,12 @@
-//! Cluster coordination: who is a member under which id, in which life, at which addresses, with which roles; the view
-//! of all members, and leases.
+//! Cluster coordination: who is a member under which id, in which incarnation, at which addresses, with which roles;
+//! the view of all members, and leases.
 //!
 //! It is not consensus: one service on the first manager keeps the members in its store, and a cluster that needs
 //! more than that will keep them in etcd behind the same client. It checks no keys: links let nobody in without one.
 //!
 //! ```text
 //!  Client ── JOIN, RENEW, LEAVE, VIEW ──► service tasks ── handle_* ──► Registry ── batches ──► Store
-//!    └ Directory: the last view seen          └ Subscription: lives that ended
+//!    └ Directory: the last view seen          └ Subscription: incarnations that ended
 //! ```
 //!
 //! A server keeps its id by its name for ever; a client loses membership and id when its lease ends. A client counts
@@ -26,6 +26,6 @@ mod service;
 pub use client::{Client, Directory, Standing, forget, is_silence, join, view};
 pub use disks::{Age, ToldDisk, Verdict};
 pub use membership::{Change, Membership, Up, View};
-pub use protocol::{DECLARED_GONE, Forget, Identity, Lease, Lends, Life, Member, Roles};
+pub use protocol::{DECLARED_GONE, Forget, Identity, Lease, Lends, Member, Registration, Roles};
 pub use registry::{Registry, STORE_KIND, STORE_VERSION};
 pub use service::{Config, Service, Subscription, serve};

@@ -3,12 +3,12 @@
 //! | op | body | data | answer's body | answer's data |
 //! | --- | --- | --- | --- | --- |
 //! | JOIN | incarnation 8, wish 2, roles 1, disks 4, lends MiB 4 | name, count 1, addresses | as of RENEW | |
-//! | RENEW | id 2, incarnation 8 | | id 2, lease ms 4, view 8, lenders' view 8, life 8 | |
+//! | RENEW | id 2, incarnation 8 | | id 2, lease ms 4, view 8, lenders' view 8, incarnation 8 | |
 //! | LEAVE | id 2, incarnation 8 | | | |
 //! | STOPPING | id 2, incarnation 8 | | | |
 //! | VIEW | after 2 | | view 8, count 2, last page 1 | members |
 //! | FORGET | id 2, disk 1 (255: all of it) | | view 8 | |
-//! | LENDERS | after 2 | | lenders' view 8, count 2, last page 1 | lenders: id 2, life 8, MiB 4 |
+//! | LENDERS | after 2 | | lenders' view 8, count 2, last page 1 | lenders: id 2, incarnation 8, MiB 4 |
 //! | DISKS | id 2, incarnation 8 | disks: number 2, id 16, age at the start 16, age now 16 | foreign 4, older 4 | |
 //!
 //! JOIN and LEAVE are executed once; a repeated FORGET changes nothing. A VIEW or list of LENDERS larger than a page is
@@ -119,7 +119,7 @@ pub struct Member {
     pub alive: bool,
     /// Whether it was declared gone for good: it is never alive again, and its name is free.
     pub gone: bool,
-    /// Which life: greater than in every earlier one.
+    /// Which incarnation: greater than in every earlier one.
     pub incarnation: u64,
     /// Its disks that take objects, one bit each.
     pub disks: u32,
@@ -207,7 +207,7 @@ impl Identity {
 pub struct Join {
     /// Who.
     pub identity: Identity,
-    /// Which life of it.
+    /// Which incarnation of it.
     pub incarnation: u64,
 }
 
@@ -235,16 +235,16 @@ impl Join {
     }
 }
 
-/// Names a life of a member: arguments of RENEW and LEAVE.
+/// Names an incarnation of a member: arguments of RENEW and LEAVE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Life {
+pub struct Registration {
     /// The member.
     pub id: NodeId,
-    /// Which life of it.
+    /// Which incarnation of it.
     pub incarnation: u64,
 }
 
-fields!(Life { id, incarnation });
+fields!(Registration { id, incarnation });
 
 /// Names what is gone for good: arguments of FORGET.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -281,22 +281,23 @@ pub struct Lease {
     pub view: u64,
     /// Number of the view of those who lend memory.
     pub lenders: u64,
-    /// Of a member with [`Roles::MEMORY`], the life in which it takes part for as long as the lease lasts; else 0.
-    pub life: u64,
+    /// Of a member with [`Roles::MEMORY`], the incarnation in which it takes part for as long as the lease lasts; else
+    /// 0.
+    pub incarnation: u64,
 }
 
 impl<'a> Field<'a> for Lease {
     fn put(&self, out: &mut impl Output) {
         let millis = u32::try_from(self.span.as_millis()).unwrap_or(u32::MAX);
         (self.id, millis).put(out);
-        (self.view, self.lenders, self.life).put(out);
+        (self.view, self.lenders, self.incarnation).put(out);
     }
 
     fn take(input: &mut Decoder<'a>) -> Result<Lease, Short> {
         let (id, millis) = <(NodeId, u32)>::take(input)?;
         let span = Duration::from_millis(millis.into());
-        let (view, lenders, life) = Field::take(input)?;
-        Ok(Lease { id, span, view, lenders, life })
+        let (view, lenders, incarnation) = Field::take(input)?;
+        Ok(Lease { id, span, view, lenders, incarnation })
     }
 }
 
@@ -436,11 +437,16 @@ mod tests {
         let join = Join { identity, incarnation: 3 };
         let (body, data) = join.encode();
         assert_eq!(Join::decode(&body, &data), Ok(join));
-        let lease =
-            Lease { id: NodeId(9), span: Duration::from_secs(10), view: 77, lenders: 5, life: 3 };
+        let lease = Lease {
+            id: NodeId(9),
+            span: Duration::from_secs(10),
+            view: 77,
+            lenders: 5,
+            incarnation: 3,
+        };
         assert_eq!(Lease::decode(&lease.encode()), Ok(lease));
-        let life = Life { id: NodeId(9), incarnation: 5 };
-        assert_eq!(Life::decode(&life.encode()), Ok(life));
+        let registration = Registration { id: NodeId(9), incarnation: 5 };
+        assert_eq!(Registration::decode(&registration.encode()), Ok(registration));
         for disk in [None, Some(0), Some(31)] {
             let forget = Forget { id: NodeId(9), disk };
             assert_eq!(Forget::decode(&forget.encode()), Ok(forget));

@@ -16,7 +16,8 @@ use crate::limits::{
 };
 use crate::membership::{Up, View};
 use crate::protocol::{
-    DECLARED_GONE, Forget, Identity, Join, Lease, LendersPage, Lends, Life, Member, Page, Roles,
+    DECLARED_GONE, Forget, Identity, Join, Lease, LendersPage, Lends, Member, Page, Registration,
+    Roles,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
@@ -57,7 +58,7 @@ pub struct Registry {
     disks: DiskTable,
     /// Where the search for the next client's id begins.
     next_client: u16,
-    /// Lives that ended, by the change that ended them.
+    /// Incarnations that ended, by the change that ended them.
     ended: VecDeque<(u64, Member)>,
 }
 
@@ -193,7 +194,7 @@ impl Registry {
         let Join { identity, incarnation } = join;
         identity.check()?;
         self.store.admit()?;
-        let lease = |id, view| Lease { id, span: Duration::ZERO, view, lenders: 0, life: 0 };
+        let lease = |id, view| Lease { id, span: Duration::ZERO, view, lenders: 0, incarnation: 0 };
         if let Some(id) = self.find(join) {
             let again = self.members[&id].member.incarnation == *incarnation;
             return if again { Ok((lease(id, self.view), None)) } else { Err(Errno::EEXIST) };
@@ -262,20 +263,20 @@ impl Registry {
     pub fn handle_renew(
         &mut self,
         now: Time,
-        life: Life,
+        registration: Registration,
     ) -> Result<(Lease, Option<Append>), Errno> {
-        if self.member(life.id).is_some_and(|member| member.gone) {
+        if self.member(registration.id).is_some_and(|member| member.gone) {
             return Err(DECLARED_GONE);
         }
-        let member = self.living(life).ok_or(Errno::ESTALE)?.clone();
+        let member = self.living(registration).ok_or(Errno::ESTALE)?.clone();
         let append = match member.alive {
             true => None,
             false => {
-                let lends = self.lenders.lends(life.id);
+                let lends = self.lenders.lends(registration.id);
                 Some(self.write_member(now, Member { alive: true, ..member }, lends)?)
             }
         };
-        Ok((self.renew(now, life.id), append))
+        Ok((self.renew(now, registration.id), append))
     }
 
     /// A member tells the disks that it can serve. The others, and those that are not its own, take no objects until
@@ -283,25 +284,27 @@ impl Registry {
     pub fn handle_disks(
         &mut self,
         now: Time,
-        life: Life,
+        registration: Registration,
         disks: &[ToldDisk],
     ) -> Result<(Verdict, Option<Append>), Errno> {
-        let member = self.living(life).ok_or(Errno::ESTALE)?.clone();
+        let member = self.living(registration).ok_or(Errno::ESTALE)?.clone();
         self.store.admit()?;
         let mut batch = Batch::new();
-        let (verdict, is_new) = self.disks.note(&mut batch, life.id, life.incarnation, disks);
+        let (verdict, is_new) =
+            self.disks.note(&mut batch, registration.id, registration.incarnation, disks);
         let serving = member.disks & verdict.serving(disks);
         if serving == member.disks {
             return Ok((verdict, is_new.then(|| self.store.apply(batch))));
         }
-        let (lends, member) = (self.lenders.lends(life.id), Member { disks: serving, ..member });
+        let (lends, member) =
+            (self.lenders.lends(registration.id), Member { disks: serving, ..member });
         Ok((verdict, Some(self.write_with(batch, now, member, lends))))
     }
 
     /// A member leaves. Leaving twice is no error.
-    pub fn handle_leave(&mut self, life: Life) -> Result<Option<Append>, Errno> {
-        let alive = self.living(life).is_some_and(|member| member.alive);
-        if alive { self.end(&[life.id]).map(Some) } else { Ok(None) }
+    pub fn handle_leave(&mut self, registration: Registration) -> Result<Option<Append>, Errno> {
+        let alive = self.living(registration).is_some_and(|member| member.alive);
+        if alive { self.end(&[registration.id]).map(Some) } else { Ok(None) }
     }
 
     /// A server, or a disk of one, is gone for good: what it held is lost, its name is free, its id is not. Doing so
@@ -359,7 +362,8 @@ impl Registry {
         if ids.is_empty() { Ok(None) } else { self.end(&ids).map(Some) }
     }
 
-    /// A life of a member that ended by its lease, by leaving or by a later life of the same member, once the change
+    /// An incarnation of a member that ended by its lease, by leaving or by a later incarnation of the same member,
+    /// once the change
     /// `appended` and all before it are in the log.
     pub fn poll_ended(&mut self, appended: u64) -> Option<Member> {
         let (sequence, _) = self.ended.front()?;
@@ -384,8 +388,8 @@ impl Registry {
         !lends || (self.lenders.incarnation(id) > 0 && self.lenders.lends(id) == identity.lends)
     }
 
-    fn living(&self, life: Life) -> Option<&Member> {
-        self.member(life.id).filter(|member| member.incarnation == life.incarnation)
+    fn living(&self, registration: Registration) -> Option<&Member> {
+        self.member(registration.id).filter(|member| member.incarnation == registration.incarnation)
     }
 
     fn new_id(&self, join: &Join) -> Result<NodeId, Errno> {
@@ -412,8 +416,8 @@ impl Registry {
     fn renew(&mut self, now: Time, id: NodeId) -> Lease {
         let entry = self.members.get_mut(&id).expect("a member");
         entry.until = now + self.span;
-        let (lenders, life) = (self.lenders().number, self.lenders.incarnation(id));
-        Lease { id, span: self.span, view: self.view, lenders, life }
+        let (lenders, incarnation) = (self.lenders().number, self.lenders.incarnation(id));
+        Lease { id, span: self.span, view: self.view, lenders, incarnation }
     }
 
     /// Writes `member` down in place of what was known of it.

@@ -6,8 +6,8 @@ use crate::limits::{
     SYNC_PERIOD,
 };
 use crate::protocol::{
-    DISKS, FORGET, Forget, JOIN, Join, LEAVE, LENDERS, Lease, LendersPage, Life, Member, Page,
-    RENEW, STOPPING, VIEW,
+    DISKS, FORGET, Forget, JOIN, Join, LEAVE, LENDERS, Lease, LendersPage, Member, Page, RENEW,
+    Registration, STOPPING, VIEW,
 };
 use crate::registry::Registry;
 use node::limits::{SCRUB_PERIOD, scrub_first};
@@ -68,11 +68,12 @@ struct Queue {
     filled: Notify,
 }
 
-/// Tells which members' lives ended, from when it was made on. Dropping it ends that.
+/// Tells which members' incarnations ended, from when it was made on. Dropping it ends that.
 pub struct Subscription(Rc<Queue>);
 
 impl Subscription {
-    /// The next life of a member that ended: by its lease, by leaving, or because the member began a later life.
+    /// The next incarnation of a member that ended: by its lease, by leaving, or because the member began a later
+    /// incarnation.
     pub async fn next(&self) -> Member {
         loop {
             let filled = self.0.filled.wait();
@@ -130,7 +131,7 @@ impl Service {
         self.0.changed.wait()
     }
 
-    /// Tells of members whose lives end from now on.
+    /// Tells of members whose incarnations end from now on.
     pub fn subscribe(&self) -> Subscription {
         let filled = Notify::new(&self.0.cx);
         let queue = Rc::new(Queue { ended: RefCell::default(), filled });
@@ -148,15 +149,16 @@ impl Service {
         self.0.parting.replace(Some(Rc::new(parting)));
     }
 
-    async fn part(&self, life: Life) -> Result<(), Errno> {
-        let known = self.0.registry.borrow().member(life.id).map(|member| member.incarnation);
-        if known != Some(life.incarnation) {
+    async fn part(&self, registration: Registration) -> Result<(), Errno> {
+        let known =
+            self.0.registry.borrow().member(registration.id).map(|member| member.incarnation);
+        if known != Some(registration.incarnation) {
             return Err(Errno::ESTALE);
         }
         let parting = self.0.parting.borrow().clone();
         if let Some(parting) = parting {
             // Its last word is one of courtesy.
-            let _ = self.0.cx.with_deadline(PARTING_SPAN, parting(life.id)).await;
+            let _ = self.0.cx.with_deadline(PARTING_SPAN, parting(registration.id)).await;
         }
         Ok(())
     }
@@ -190,20 +192,20 @@ impl Service {
                 Ok((self.join(request.source, &join).await?.encode(), Vec::new()))
             }
             RENEW => {
-                let life = self.life(request)?;
-                Ok((self.renew(life).await?.encode(), Vec::new()))
+                let registration = self.registration(request)?;
+                Ok((self.renew(registration).await?.encode(), Vec::new()))
             }
             STOPPING => {
-                self.part(self.life(request)?).await?;
+                self.part(self.registration(request)?).await?;
                 Ok(([0; BODY_BYTES], Vec::new()))
             }
             LEAVE => {
-                self.leave(self.life(request)?).await?;
+                self.leave(self.registration(request)?).await?;
                 Ok(([0; BODY_BYTES], Vec::new()))
             }
             DISKS => {
                 let disks = ToldDisk::decode_all(&data(request)?).map_err(malformed)?;
-                Ok((self.disks(self.life(request)?, &disks).await?.encode(), Vec::new()))
+                Ok((self.disks(self.registration(request)?, &disks).await?.encode(), Vec::new()))
             }
             FORGET => {
                 let forget = Forget::decode(&request.body).map_err(malformed)?;
@@ -216,10 +218,10 @@ impl Service {
         }
     }
 
-    /// The life that asks; nobody asks for another.
-    fn life(&self, request: &Request) -> Result<Life, Errno> {
-        let life = Life::decode(&request.body).map_err(|_| Errno::EINVAL)?;
-        if life.id == request.source { Ok(life) } else { Err(Errno::EPERM) }
+    /// The incarnation that asks; nobody asks for another.
+    fn registration(&self, request: &Request) -> Result<Registration, Errno> {
+        let registration = Registration::decode(&request.body).map_err(|_| Errno::EINVAL)?;
+        if registration.id == request.source { Ok(registration) } else { Err(Errno::EPERM) }
     }
 
     async fn join(&self, source: NodeId, join: &Join) -> Result<Lease, Errno> {
@@ -243,24 +245,29 @@ impl Service {
         Ok(lease)
     }
 
-    async fn renew(&self, life: Life) -> Result<Lease, Errno> {
+    async fn renew(&self, registration: Registration) -> Result<Lease, Errno> {
         let now = self.0.cx.now();
-        let (lease, append) = self.0.registry.borrow_mut().handle_renew(now, life)?;
+        let (lease, append) = self.0.registry.borrow_mut().handle_renew(now, registration)?;
         self.appended(append).await?;
         Ok(lease)
     }
 
-    async fn disks(&self, life: Life, disks: &[ToldDisk]) -> Result<Verdict, Errno> {
+    async fn disks(
+        &self,
+        registration: Registration,
+        disks: &[ToldDisk],
+    ) -> Result<Verdict, Errno> {
         let _turn = self.0.turn.acquire(1).await;
         let now = self.0.cx.now();
-        let (verdict, append) = self.0.registry.borrow_mut().handle_disks(now, life, disks)?;
+        let (verdict, append) =
+            self.0.registry.borrow_mut().handle_disks(now, registration, disks)?;
         self.appended(append).await?;
         Ok(verdict)
     }
 
-    async fn leave(&self, life: Life) -> Result<(), Errno> {
+    async fn leave(&self, registration: Registration) -> Result<(), Errno> {
         let _turn = self.0.turn.acquire(1).await;
-        let append = self.0.registry.borrow_mut().handle_leave(life)?;
+        let append = self.0.registry.borrow_mut().handle_leave(registration)?;
         self.appended(append).await
     }
 

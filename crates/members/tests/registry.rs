@@ -1,9 +1,9 @@
-//! The table of members, without a node: ids, lives, leases, views, restarts.
+//! The table of members, without a node: ids, incarnations, leases, views, restarts.
 
 use members::limits::{AHEAD_OF_CLOCK_MAX, AHEAD_OF_LAST_MAX};
 use members::protocol::{Join, LendersPage, Page};
 use members::{
-    DECLARED_GONE, Forget, Identity, Lends, Life, Member, Registry, Roles, STORE_KIND,
+    DECLARED_GONE, Forget, Identity, Lends, Member, Registration, Registry, Roles, STORE_KIND,
     STORE_VERSION, ToldDisk, View,
 };
 use std::time::Duration;
@@ -66,16 +66,16 @@ impl World {
     }
 
     fn renew(&mut self, id: u16, incarnation: u64) -> Result<u64, Errno> {
-        let life = Life { id: NodeId(id), incarnation };
-        let (lease, append) = self.registry.handle_renew(self.now, life)?;
+        let registration = Registration { id: NodeId(id), incarnation };
+        let (lease, append) = self.registry.handle_renew(self.now, registration)?;
         self.append(append);
         Ok(lease.view)
     }
 
     /// Which disks take objects then.
     fn tell_disks(&mut self, id: u16, incarnation: u64, disks: &[ToldDisk]) -> u32 {
-        let life = Life { id: NodeId(id), incarnation };
-        let (_, append) = self.registry.handle_disks(self.now, life, disks).unwrap();
+        let registration = Registration { id: NodeId(id), incarnation };
+        let (_, append) = self.registry.handle_disks(self.now, registration, disks).unwrap();
         self.append(append);
         self.registry.member(NodeId(id)).unwrap().disks
     }
@@ -129,7 +129,7 @@ fn joining_again_is_the_same_member() {
 }
 
 #[test]
-fn a_later_life_replaces_an_earlier_one_and_never_the_reverse() {
+fn a_later_incarnation_replaces_an_earlier_one_and_never_the_reverse() {
     let mut world = World::new();
     let id = world.join("mount", Roles::CLIENT, 5).unwrap();
     assert_eq!(world.join("mount", Roles::CLIENT, 6), Ok(id));
@@ -263,8 +263,8 @@ fn leaving_ends_a_membership_at_once() {
     let mut world = World::new();
     let id = world.join("mount", Roles::CLIENT, 1).unwrap();
     for _ in 0..2 {
-        let life = Life { id: NodeId(id), incarnation: 1 };
-        let append = world.registry.handle_leave(life).unwrap();
+        let registration = Registration { id: NodeId(id), incarnation: 1 };
+        let append = world.registry.handle_leave(registration).unwrap();
         world.append(append);
     }
     assert_eq!(world.ended(), [(id, 1)]);
@@ -349,7 +349,7 @@ impl World {
         self.registry.handle_synced();
     }
 
-    /// The number, and of each lender its id, its life and what it lends.
+    /// The number, and of each lender its id, its incarnation and what it lends.
     fn lenders(&mut self) -> (u64, Vec<(u16, u64, u32)>) {
         self.sync();
         let View { number, members } = self.registry.lenders();
@@ -377,14 +377,14 @@ fn lenders_have_a_view_of_their_own() {
     world.join_as(&moved).unwrap();
     assert_eq!(world.lenders().0, 2, "nothing of this concerns them");
     world.join_lending("alpha", Roles::IO, 5, 300);
-    assert_eq!(world.lenders(), (3, vec![(server, 1, 300), (mount, 2, 0)]), "the same life");
+    assert_eq!(world.lenders(), (3, vec![(server, 1, 300), (mount, 2, 0)]), "the same incarnation");
     world.join("alpha", Roles::IO, 5).unwrap();
     assert_eq!(world.lenders(), (4, vec![(mount, 2, 0)]));
 }
 
 /// Also one whose process only paused, and renews as if nothing had been.
 #[test]
-fn a_lender_that_was_down_comes_back_in_a_later_life() {
+fn a_lender_that_was_down_comes_back_in_a_later_incarnation() {
     let mut world = World::new();
     let server = world.join_lending("alpha", Roles::IO, 5, 8);
     let mount = world.join_lending("mount", Roles::CLIENT, 5, 8);
@@ -392,10 +392,10 @@ fn a_lender_that_was_down_comes_back_in_a_later_life() {
     let (number, up) = world.lenders();
     assert!(up.is_empty());
     assert!(world.renew(server, 5).is_ok());
-    let life = Life { id: NodeId(server), incarnation: 5 };
-    let (lease, _) = world.registry.handle_renew(world.now, life).unwrap();
+    let registration = Registration { id: NodeId(server), incarnation: 5 };
+    let (lease, _) = world.registry.handle_renew(world.now, registration).unwrap();
     assert_eq!(world.lenders(), (number + 1, vec![(server, number + 1, 8)]));
-    assert_eq!(lease.life, number + 1, "the lease says for which life it is");
+    assert_eq!(lease.incarnation, number + 1, "the lease says for which incarnation it is");
     assert_eq!(world.renew(mount, 5), Err(Errno::ESTALE));
     world.join_lending("mount", Roles::CLIENT, 5, 8);
     assert_eq!(world.lenders().1[1].1, number + 2);
@@ -413,7 +413,7 @@ fn lives_and_numbers_of_lenders_outlive_the_manager() {
     world.cut_power();
     assert_eq!(world.lenders(), before);
     assert!(world.renew(server, 5).is_ok());
-    assert_eq!(world.lenders(), before, "the restart ended no life");
+    assert_eq!(world.lenders(), before, "the restart ended no incarnation");
 }
 
 #[test]

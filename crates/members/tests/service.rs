@@ -228,15 +228,15 @@ fn a_server_whose_clock_was_set_back_is_told_which_life_is_preferred() {
     world.net.restart(2, 9);
     let alpha = world.start(2, "alpha", Roles::IO);
     world.until(|_| is_member(&alpha));
-    assert_eq!(alpha.later_life(), None);
+    assert_eq!(alpha.later_incarnation(), None);
     world.net.restart(2, 5);
     let alpha = world.start(2, "alpha", Roles::IO);
-    world.until(|_| alpha.later_life() == Some(9));
+    world.until(|_| alpha.later_incarnation() == Some(9));
     assert_eq!(alpha.refused(), Some(Errno::ESTALE));
     world.net.restart(2, 10);
     let alpha = world.start(2, "alpha", Roles::IO);
     world.until(|_| is_member(&alpha));
-    assert_eq!(alpha.later_life(), None);
+    assert_eq!(alpha.later_incarnation(), None);
 }
 
 #[test]
@@ -300,13 +300,13 @@ fn lenders(client: &Client) -> Vec<(NodeId, u64, u32)> {
 }
 
 #[test]
-fn lenders_see_each_other_and_one_that_was_silent_has_a_later_life() {
+fn lenders_see_each_other_and_one_that_was_silent_has_a_later_incarnation() {
     let mut world = World::new();
     let alpha = world.start_lending(2, "alpha", 100);
     let beta = world.start_lending(3, "beta", 200);
     let both = [(NodeId(2), 1, 100), (NodeId(3), 2, 200)];
     world.until(|_| lenders(&alpha) == both && lenders(&beta) == both);
-    assert_eq!(alpha.lends().map(|(life, _)| life), Some(1));
+    assert_eq!(alpha.lends().map(|(incarnation, _)| incarnation), Some(1));
     // a slow clock must not believe in its lease for longer than a fast one keeps it
     let believed = alpha.lends().unwrap().1.since(world.net.now);
     assert!(
@@ -321,11 +321,13 @@ fn lenders_see_each_other_and_one_that_was_silent_has_a_later_life() {
     world.seconds(12);
     assert_eq!(beta.lends(), None, "it knows that it may be taken for dead");
     world.net.fate = Box::new(|_| (1, 0));
-    let lives = |client: &Client| {
+    let incarnations = |client: &Client| {
         let known = lenders(client);
-        known.iter().map(|(_, life, _)| *life).collect::<Vec<_>>()
+        known.iter().map(|(_, incarnation, _)| *incarnation).collect::<Vec<_>>()
     };
-    let later = |client: &Client| lives(client).len() == 2 && lives(client).iter().all(|l| *l > 2);
+    let later = |client: &Client| {
+        incarnations(client).len() == 2 && incarnations(client).iter().all(|l| *l > 2)
+    };
     world.until(|_| later(&alpha) && lenders(&alpha) == lenders(&beta));
-    assert_eq!(beta.lends().map(|(life, _)| life), Some(lives(&alpha)[1]));
+    assert_eq!(beta.lends().map(|(incarnation, _)| incarnation), Some(incarnations(&alpha)[1]));
 }

@@ -10,7 +10,7 @@ mod locking;
 
 pub use calls::BackupPart;
 
-use crate::limits::{DEADLINE, HOLDING_MAX, LIVES_MAX, RETRY_PAUSE, SLOTS};
+use crate::limits::{DEADLINE, HOLDING_MAX, INCARNATIONS_MAX, RETRY_PAUSE, SLOTS};
 use crate::locks::Locks;
 use crate::protocol::{CallNumber, Operation, Point, cut, join};
 use endpoint::{Frame, FrameMut};
@@ -63,10 +63,10 @@ struct Inner {
     turn_ended: Notify,
     /// To be told by the next [`Client::keep_alive`].
     lost: RefCell<Vec<LostLock>>,
-    /// Changes of names that were answered since the last sync: how far each life of the manager had come.
+    /// Changes of names that were answered since the last sync: how far each incarnation of the manager had come.
     unsynced: RefCell<BTreeMap<u32, u64>>,
-    /// The latest life of the manager that has answered.
-    life: Cell<u32>,
+    /// The latest incarnation of the manager that has answered.
+    incarnation: Cell<u32>,
     /// One permit for each open, close or lock under way, all for saying again what is held.
     holding: Semaphore,
 }
@@ -113,7 +113,7 @@ impl Client {
             turn_ended: Notify::new(cx),
             lost: RefCell::default(),
             unsynced: RefCell::default(),
-            life: Cell::default(),
+            incarnation: Cell::default(),
             holding: Semaphore::new(cx, HOLDING_MAX),
         };
         Client(Rc::new(inner), DEADLINE)
@@ -154,9 +154,9 @@ impl Client {
 
     fn note_unsynced(&self, point: Point) {
         let mut unsynced = self.0.unsynced.borrow_mut();
-        let known = unsynced.entry(point.life).or_default();
+        let known = unsynced.entry(point.incarnation).or_default();
         *known = point.change.max(*known);
-        if unsynced.len() > LIVES_MAX {
+        if unsynced.len() > INCARNATIONS_MAX {
             unsynced.pop_first();
         }
     }
@@ -211,14 +211,14 @@ impl Client {
 
     fn answered(&self, reply: Reply) -> Result<(Vec<u8>, Point), Errno> {
         let (message, point) = answer(reply)?;
-        self.0.life.set(self.0.life.get().max(point.life));
+        self.0.incarnation.set(self.0.incarnation.get().max(point.incarnation));
         Ok((message, point))
     }
 
-    /// The latest life of the manager that this client has heard of; 0 is none. What an earlier one was told without a
-    /// sync may be lost.
-    pub fn life(&self) -> u32 {
-        self.0.life.get()
+    /// The latest incarnation of the manager that this client has heard of; 0 is none. What an earlier one was told
+    /// without a sync may be lost.
+    pub fn incarnation(&self) -> u32 {
+        self.0.incarnation.get()
     }
 
     fn payload(&self, data: &[u8]) -> Result<Pieces<Frame>, Errno> {

@@ -75,7 +75,7 @@ impl Manager {
         self.clients.get(&client).and_then(|known| known.durable).unwrap_or_default()
     }
 
-    /// Whether clients of the last life may still say what they hold.
+    /// Whether clients of the last incarnation may still say what they hold.
     pub fn in_grace(&self) -> bool {
         !self.grace.is_empty()
     }

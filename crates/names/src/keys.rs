@@ -39,8 +39,8 @@ pub enum Table {
     Quarantine = 14,
     /// Servers that get nothing new; at site 0 only.
     Retired = 15,
-    /// Lives of the manager, by number: the last change before each; at site 0 only.
-    Life = 16,
+    /// Incarnations of the manager, by number: the last change before each; at site 0 only.
+    Incarnation = 16,
     /// Serial numbers that were passed over, by the last of them: the last one before them.
     Passed = 17,
     /// For how many seconds the volume had a manager; at site 0 only.
@@ -70,13 +70,13 @@ pub fn about(file: FileId, table: Table) -> Vec<u8> {
     of_file(file, table, &[])
 }
 
-/// A life of the manager.
-pub fn life(number: u32) -> Vec<u8> {
-    key(0, Table::Life, &[&number.to_be_bytes()])
+/// An incarnation of the manager.
+pub fn incarnation(number: u32) -> Vec<u8> {
+    key(0, Table::Incarnation, &[&number.to_be_bytes()])
 }
 
-/// The number of a key that [`life`] made.
-pub fn life_of(key: &[u8]) -> Option<u32> {
+/// The number of a key that [`incarnation`] made.
+pub fn incarnation_of(key: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes(key.get(2..6)?.try_into().ok()?))
 }
 

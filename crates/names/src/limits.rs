@@ -97,8 +97,8 @@ pub const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 /// back. 2^56 serial numbers are enough for 2^36 starts.
 pub const SERIALS_LEAP: u64 = 1 << 20;
 /// Serial numbers for each second since [`SERIALS_EPOCH`], at least: a manager begins behind all those of the time
-/// before its start. A life that makes fewer files a second, start to end, gives none that a copy of its store, started
-/// later, gives again: 16,384, of which 2^44 last 34 years. The bits above are the lineage.
+/// before its start. An incarnation that makes fewer files a second, start to end, gives none that a copy of its store,
+/// started later, gives again: 16,384, of which 2^44 last 34 years. The bits above are the lineage.
 pub const SERIALS_PER_SECOND: u64 = 1 << 14;
 /// The start of 2025, in seconds since 1970.
 pub const SERIALS_EPOCH: u64 = 1_735_689_600;
@@ -117,9 +117,9 @@ pub const WITNESS_DEADLINE: Duration = Duration::from_secs(1);
 pub const WITNESS_LAST_SPAN: Duration = Duration::from_millis(200);
 /// See [`WITNESS_DEADLINE`].
 pub const WITNESS_PAUSE: Duration = Duration::from_millis(20);
-/// Lives of the manager that it remembers the ends of, and that a client tells apart between two syncs. What is older
-/// has long been stable: the manager syncs every second.
-pub const LIVES_MAX: usize = 256;
+/// Incarnations of the manager that it remembers the ends of, and that a client tells apart between two syncs. What is
+/// older has long been stable: the manager syncs every second.
+pub const INCARNATIONS_MAX: usize = 256;
 /// Files that are looked at in one go for what they have on disks that are gone: half a millisecond.
 pub const GONE_SLICE: usize = 256;
 /// Between two of these: a million files take a minute and a tenth of a processor.

@@ -10,12 +10,12 @@
 
 use crate::keys;
 use crate::limits::{
-    LINEAGE_SHIFT, LINEAGES_MAX, LIVES_MAX, SERIALS_BY_CLOCK, SERIALS_EPOCH, SERIALS_LEAP,
+    INCARNATIONS_MAX, LINEAGE_SHIFT, LINEAGES_MAX, SERIALS_BY_CLOCK, SERIALS_EPOCH, SERIALS_LEAP,
     SERIALS_PER_SECOND,
 };
 use crate::manager::{Manager, VolumeSettings};
 use crate::open_error::{OpenError, damaged};
-use crate::record::{Content, Directory, Inode, Life, Site, Volume};
+use crate::record::{Content, Directory, Incarnation, Inode, Site, Volume};
 use node::Bug;
 use store::{Append, Batch};
 use stripe::Witness;
@@ -53,7 +53,8 @@ impl Manager {
     pub(crate) fn own_witness(&mut self, told: u64) -> Witness {
         let sequence = self.store().synced_sequence();
         let Volume { lineage, store, .. } = self.volume;
-        let incarnation = self.lives.last_key_value().map_or(0, |(_, life)| life.id);
+        let incarnation =
+            self.incarnations.last_key_value().map_or(0, |(_, incarnation)| incarnation.id);
         Witness { lineage, sequence, store, incarnation, told }
     }
 
@@ -77,14 +78,17 @@ impl Manager {
     /// Whether what was told of this store, or of one that went on from a copy of it, happened to this one: the
     /// incarnation that told it is one of this store, and came as far before the next one began.
     fn includes(&self, seen: &Witness, own: &Witness) -> bool {
-        match self.lives.iter().find(|(_, life)| life.id == seen.incarnation) {
+        match self.incarnations.iter().find(|(_, incarnation)| incarnation.id == seen.incarnation) {
             Some((number, _)) => {
-                let next = self.lives.range(number + 1..).next();
+                let next = self.incarnations.range(number + 1..).next();
                 seen.sequence <= next.map_or(own.sequence, |(_, next)| next.before)
             }
             None => {
-                let oldest = self.lives.first_key_value().map_or(0, |(_, life)| life.before);
-                self.lives.len() == LIVES_MAX && seen.sequence <= oldest
+                let oldest = self
+                    .incarnations
+                    .first_key_value()
+                    .map_or(0, |(_, incarnation)| incarnation.before);
+                self.incarnations.len() == INCARNATIONS_MAX && seen.sequence <= oldest
             }
         }
     }
@@ -103,7 +107,7 @@ impl Manager {
         &mut self,
         settings: &VolumeSettings,
         now: Wall,
-        life: u64,
+        incarnation: u64,
         lineage: u16,
         asked_all: bool,
     ) -> Result<Append, OpenError> {
@@ -115,19 +119,19 @@ impl Manager {
         self.volume.lineage = self.volume.lineage.max(lineage);
         self.volume.outbids &= !asked_all;
         if self.volume.store == 0 {
-            self.volume.store = drawn(life);
+            self.volume.store = drawn(incarnation);
         }
-        self.leap(&mut batch, self.floor(life))?;
-        self.begin_life(drawn(life), &mut batch);
+        self.leap(&mut batch, self.floor(incarnation))?;
+        self.record_incarnation(drawn(incarnation), &mut batch);
         self.is_new = false;
         Ok(self.store().apply(batch))
     }
 
     /// Goes on as a later lineage.
-    pub(crate) fn outbid(&mut self, lineage: u16, life: u64) -> Result<Append, OpenError> {
+    pub(crate) fn outbid(&mut self, lineage: u16, incarnation: u64) -> Result<Append, OpenError> {
         let mut batch = Batch::new();
         (self.volume.lineage, self.volume.frozen) = (lineage, true);
-        self.leap(&mut batch, self.floor(life))?;
+        self.leap(&mut batch, self.floor(incarnation))?;
         Ok(self.store().apply(batch))
     }
 
@@ -146,22 +150,22 @@ impl Manager {
     }
 
     /// Notes that an incarnation begins; the oldest goes when there are many.
-    fn begin_life(&mut self, id: u32, batch: &mut Batch) {
-        let (number, before) = (self.life() + 1, self.store().sequence());
-        let life = Life { before, id };
-        self.lives.insert(number, life);
-        batch.put(&keys::life(number), &encoded(&life));
-        if self.lives.len() > LIVES_MAX
-            && let Some((oldest, _)) = self.lives.pop_first()
+    fn record_incarnation(&mut self, id: u32, batch: &mut Batch) {
+        let (number, before) = (self.incarnation() + 1, self.store().sequence());
+        let incarnation = Incarnation { before, id };
+        self.incarnations.insert(number, incarnation);
+        batch.put(&keys::incarnation(number), &encoded(&incarnation));
+        if self.incarnations.len() > INCARNATIONS_MAX
+            && let Some((oldest, _)) = self.incarnations.pop_first()
         {
-            batch.delete(&keys::life(oldest));
+            batch.delete(&keys::incarnation(oldest));
         }
     }
 
     /// The serial number that an incarnation begins behind.
-    fn floor(&self, life: u64) -> u64 {
+    fn floor(&self, incarnation: u64) -> u64 {
         let repeats = self.bugs.has(Bug::RestoredNumbersRepeat);
-        floor(if repeats { 0 } else { self.volume.lineage }, life)
+        floor(if repeats { 0 } else { self.volume.lineage }, incarnation)
     }
 
     fn leap(&mut self, batch: &mut Batch, floor: u64) -> Result<(), OpenError> {
@@ -208,10 +212,10 @@ impl Manager {
 /// Counters of the site that has the root directory.
 const FIRST_SITE: Site = Site { serial: FileId::ROOT.serial(), files: 1 };
 
-/// The serial number that a start of a lineage at `life` (in nanoseconds since 1970, or a small number in simulations)
-/// begins behind.
-fn floor(lineage: u16, life: u64) -> u64 {
-    let seconds = (life / 1_000_000_000).saturating_sub(SERIALS_EPOCH);
+/// The serial number that a start of a lineage at `incarnation` (in nanoseconds since 1970, or a small number in
+/// simulations) begins behind.
+fn floor(lineage: u16, incarnation: u64) -> u64 {
+    let seconds = (incarnation / 1_000_000_000).saturating_sub(SERIALS_EPOCH);
     let clock = (seconds * SERIALS_PER_SECOND).min(SERIALS_BY_CLOCK - 1);
     u64::from(lineage) << LINEAGE_SHIFT | clock
 }

@@ -8,13 +8,13 @@ use node::rings::{Lock, LockKind};
 use std::collections::BTreeMap;
 use wire::{Errno, FileId};
 
-/// The manager gives no locks yet, since clients of its last life may still say what they hold: ask again.
+/// The manager gives no locks yet, since clients of its last incarnation may still say what they hold: ask again.
 pub(crate) const IN_GRACE: Errno = Errno::EBUSY;
 
 /// Who holds or wants a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LockOwner {
-    /// The client's life.
+    /// The client's incarnation.
     pub client: u64,
     /// Within the client.
     pub owner: u64,

@@ -10,7 +10,7 @@ use crate::locks::Locks;
 use crate::open_error::{OpenError, damaged};
 use crate::opens::{Holder, Opens};
 use crate::protocol::Point;
-use crate::record::{Answered, FORMAT, Inode, Life, Policy, Reader, Session, Volume};
+use crate::record::{Answered, FORMAT, Incarnation, Inode, Policy, Reader, Session, Volume};
 use crate::restoration::Restoration;
 use crate::servers::IoServer;
 use crate::transaction::{CallName, Changes, Effect, Records, Transaction};
@@ -50,7 +50,7 @@ impl VolumeSettings {
 /// Who asks for a change, and when.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Origin {
-    /// The client's life; 0 is the manager itself.
+    /// The client's incarnation; 0 is the manager itself.
     pub client: u64,
     /// Wall-clock time.
     pub now: Wall,
@@ -98,7 +98,7 @@ pub struct Manager {
     removing: BTreeSet<FileId>,
     restoration: Restoration,
     pub(crate) clients: BTreeMap<u64, Client>,
-    /// Clients of the last life that have not said yet what they hold.
+    /// Clients of the last incarnation that have not said yet what they hold.
     pub(crate) grace: BTreeSet<u64>,
     pub(crate) registrations: u64,
     /// Of clients that are saying again what they hold: what they have not mentioned yet.
@@ -107,8 +107,8 @@ pub struct Manager {
     recent: BTreeMap<(u64, u16), Answered>,
     /// Locks, which are only in memory.
     pub locks: Locks,
-    /// The latest lives by their numbers, this one last.
-    pub(crate) lives: BTreeMap<u32, Life>,
+    /// The latest incarnations by their numbers, this one last.
+    pub(crate) incarnations: BTreeMap<u32, Incarnation>,
     /// Files that changed, whose objects are to be told.
     pub(crate) changed: Changed,
     /// Planted bugs; none outside of tests of the checkers.
@@ -117,18 +117,18 @@ pub struct Manager {
 
 impl Manager {
     /// Over a store that was opened with [`STORE`]; an empty one becomes the volume of `settings`. The record returned
-    /// must be on stable storage before anybody is told of a change. `life` must differ from that of every earlier
-    /// manager of the volume; `now` is when
+    /// must be on stable storage before anybody is told of a change. `incarnation` must differ from that of every
+    /// earlier manager of the volume; `now` is when
     /// leases begin.
     pub fn open(
         store: Store,
         settings: &VolumeSettings,
         wall: Wall,
         now: Time,
-        life: u64,
+        incarnation: u64,
     ) -> Result<(Manager, Option<Append>), OpenError> {
-        let mut manager = Manager::load(store, settings, now, life)?;
-        let append = manager.begin_incarnation(settings, wall, life, 0, true)?;
+        let mut manager = Manager::load(store, settings, now, incarnation)?;
+        let append = manager.begin_incarnation(settings, wall, incarnation, 0, true)?;
         Ok((manager, Some(append)))
     }
 
@@ -138,7 +138,7 @@ impl Manager {
         store: Store,
         settings: &VolumeSettings,
         now: Time,
-        life: u64,
+        incarnation: u64,
     ) -> Result<Manager, OpenError> {
         let volume = Volume {
             format: FORMAT,
@@ -165,11 +165,11 @@ impl Manager {
             restoration: Restoration::default(),
             clients: BTreeMap::new(),
             grace: BTreeSet::new(),
-            registrations: life.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            registrations: incarnation.wrapping_mul(0x9e37_79b9_7f4a_7c15),
             suspects: BTreeMap::new(),
             recent: BTreeMap::new(),
             locks: Locks::default(),
-            lives: BTreeMap::new(),
+            incarnations: BTreeMap::new(),
             changed: Changed::default(),
             bugs: Bugs::everywhere(),
         };
@@ -181,21 +181,25 @@ impl Manager {
         Ok(manager)
     }
 
-    /// The number of the present life.
-    pub(crate) fn life(&self) -> u32 {
-        self.lives.last_key_value().map_or(0, |(life, _)| *life)
+    /// The number of the present incarnation.
+    pub(crate) fn incarnation(&self) -> u32 {
+        self.incarnations.last_key_value().map_or(0, |(incarnation, _)| *incarnation)
     }
 
-    /// How far this life has come.
+    /// How far this incarnation has come.
     pub(crate) fn point(&self) -> Point {
-        Point { life: self.life(), change: self.store.sequence() }
+        Point { incarnation: self.incarnation(), change: self.store.sequence() }
     }
 
-    /// Whether the changes up to this point are in the store: a power cut may have taken the last ones of a life.
+    /// Whether the changes up to this point are in the store: a power cut may have taken the last ones of an
+    /// incarnation.
     pub(crate) fn has(&self, point: Point) -> bool {
-        let mut later = self.lives.range(point.life.saturating_add(1)..);
-        let current = self.lives.last_key_value().is_some_and(|(life, _)| *life == point.life);
-        current || later.next().is_some_and(|(_, life)| point.change <= life.before)
+        let mut later = self.incarnations.range(point.incarnation.saturating_add(1)..);
+        let current = self
+            .incarnations
+            .last_key_value()
+            .is_some_and(|(incarnation, _)| *incarnation == point.incarnation);
+        current || later.next().is_some_and(|(_, incarnation)| point.change <= incarnation.before)
     }
 
     fn check_volume(&self, wanted: VolumeId) -> Result<(), OpenError> {
@@ -224,9 +228,10 @@ impl Manager {
             let registration = self.registrations;
             self.clients.insert(client, Client { heard: now, registration, durable: Some(0) });
         }
-        for (key, value) in self.table(0, Table::Life)? {
-            let life = keys::life_of(&key).ok_or(OpenError::Damaged { key })?;
-            self.lives.insert(life, damaged(&keys::life(life), &value)?);
+        for (key, value) in self.table(0, Table::Incarnation)? {
+            let incarnation = keys::incarnation_of(&key).ok_or(OpenError::Damaged { key })?;
+            self.incarnations
+                .insert(incarnation, damaged(&keys::incarnation(incarnation), &value)?);
         }
         self.retired = self
             .read(0, |t| t.retired())

@@ -17,7 +17,8 @@ pub struct Holder {
     pub session: Session,
     /// The write session has ended but its outcome must still be read from the objects.
     pub settling: bool,
-    /// The write session is of an earlier life of the manager: a power cut may have taken its end, with the length.
+    /// The write session is of an earlier incarnation of the manager: a power cut may have taken its end, with the
+    /// length.
     pub restored: bool,
 }
 

@@ -284,11 +284,11 @@ impl Operation<'_> {
 }
 
 impl CallNumber {
-    /// Names the client for ever: its node, that node's life, and the client within it, mixed so that different ones
-    /// differ (splitmix64 is a bijection of its input, so one node's clients never collide). 0 is nobody.
-    pub fn client(&self, source: NodeId, life: u64) -> u64 {
+    /// Names the client for ever: its node, that node's incarnation, and the client within it, mixed so that different
+    /// ones differ (splitmix64 is a bijection of its input, so one node's clients never collide). 0 is nobody.
+    pub fn client(&self, source: NodeId, incarnation: u64) -> u64 {
         let within = u64::from(source.0) << 32 | u64::from(self.instance);
-        mix(life ^ mix(within)).max(1)
+        mix(incarnation ^ mix(within)).max(1)
     }
 }
 
@@ -332,20 +332,20 @@ impl CallNumber {
     }
 }
 
-/// How far a life of the manager had come: an answer tells of nothing behind it.
+/// How far an incarnation of the manager had come: an answer tells of nothing behind it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Point {
-    /// Lives are counted from 1; 0 is none.
-    pub life: u32,
+    /// Incarnations are counted from 1; 0 is none.
+    pub incarnation: u32,
     /// The last change then.
     pub change: u64,
 }
-fields!(Point { life, change });
+fields!(Point { incarnation, change });
 
 impl Point {
     pub fn about(self) -> About {
         let mut about = About::default();
-        about[..4].copy_from_slice(&self.life.to_le_bytes());
+        about[..4].copy_from_slice(&self.incarnation.to_le_bytes());
         about[4..12].copy_from_slice(&self.change.to_le_bytes());
         about
     }

@@ -142,7 +142,7 @@ impl Transaction<'_> {
     }
 
     /// Whether this store passed over the file's number, so that only another copy of it can have given it out, or one
-    /// life of it that a power cut took back.
+    /// incarnation of it that a power cut took back.
     pub(crate) fn passed_over(&self, file: FileId) -> Result<bool, Errno> {
         let before = keys::passed(file.site(), file.serial() - 1);
         let next = self.scan(&keys::table(file.site(), Table::Passed), Some(&before), 1)?;

@@ -25,7 +25,7 @@ pub struct Volume {
     pub volume: VolumeId,
     /// Of 1000 new directories so many go to the site of their hash, the others to their parent's (mkdir switching).
     pub switch_per_mille: u16,
-    /// The serial number behind which sites begin that are made in this life of the manager.
+    /// The serial number behind which sites begin that are made in this incarnation of the manager.
     pub base: u64,
     /// Which of the stores that the volume's names were in this is: a restored one begins another.
     pub lineage: u16,
@@ -40,13 +40,13 @@ fields!(Volume { format, volume, switch_per_mille, base, lineage, store, outbids
 
 /// An incarnation of the manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Life {
+pub struct Incarnation {
     /// The last change before it.
     pub before: u64,
     /// Tells it from those of copies of the store.
     pub id: u32,
 }
-fields!(Life { before, id });
+fields!(Incarnation { before, id });
 
 /// Counters of a site.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

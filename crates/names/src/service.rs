@@ -95,7 +95,7 @@ struct Service<O> {
     moving: RefCell<BTreeSet<FileId>>,
     /// When work that failed is tried again: each kind by itself, as one may wait for the other.
     retry_at: RefCell<BTreeMap<(upkeep::Chore, FileId), Time>>,
-    /// What the last life's clients did not say to hold was let go.
+    /// What the last incarnation's clients did not say to hold was let go.
     swept: Cell<bool>,
     quarantine: Cell<QuarantineCounters>,
     /// Disks that were declared gone, and how many files that concerns.

@@ -162,7 +162,7 @@ impl Transaction<'_> {
             return Ok(true);
         }
         if holder.session.writers == 0 {
-            // Its session ended without it, as when the answer to its open was lost with an earlier life of the
+            // Its session ended without it, as when the answer to its open was lost with an earlier incarnation of the
             // manager: what it wrote since is known to the objects only.
             holder.session = Session { writers: 1, shared: true, ..holder.session };
             self.set_holder(&inode, self.client, holder);

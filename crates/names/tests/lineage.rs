@@ -199,8 +199,8 @@ fn a_server_with_a_later_lineage_that_comes_late_is_outbid_by_what_was_accepted(
 /// The manager starts with a new store.
 fn lose_names(cluster: &mut Cluster) {
     (cluster.backend, cluster.logs) = (MemoryBackend::new(), MemoryLogs::new());
-    cluster.life += 60_000_000_000;
-    cluster.net.nodes[0] = rig::node(1, cluster.life);
+    cluster.incarnation += 60_000_000_000;
+    cluster.net.nodes[0] = rig::node(1, cluster.incarnation);
     cluster.start();
 }
 

@@ -82,7 +82,7 @@ fn a_file_made_after_the_copy_that_the_store_is_from_is_neither_touched_nor_made
     cluster.turns(3000);
     let copy = cluster.copy();
     // In nanoseconds since 1970.
-    cluster.life = 1_800_000_000_000_000_000;
+    cluster.incarnation = 1_800_000_000_000_000_000;
     cluster.restart();
     let client = cluster.client(1);
     let after = cluster.created(&client, b"after", None);

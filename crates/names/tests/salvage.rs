@@ -51,8 +51,8 @@ fn made(cluster: &mut Cluster) -> Salvaged {
 fn lose_names(cluster: &mut Cluster) {
     cluster.witnesses = SERVERS.to_vec();
     (cluster.backend, cluster.logs) = (MemoryBackend::new(), MemoryLogs::new());
-    cluster.life += 60_000_000_000;
-    cluster.net.nodes[0] = rig::node(1, cluster.life);
+    cluster.incarnation += 60_000_000_000;
+    cluster.net.nodes[0] = rig::node(1, cluster.incarnation);
     cluster.start();
 }
 

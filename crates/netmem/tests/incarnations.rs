@@ -46,7 +46,7 @@ fn what_only_the_node_can_have_written_and_has_still_outlives_its_life() {
     world.forget(1, here);
     assert_eq!(world.read(1, here, 5).0, 5);
     let counters = world.service(1).counters();
-    assert_eq!((counters.lives_lost, world.service(1).incarnation()), (1, 2));
+    assert_eq!((counters.incarnations_lost, world.service(1).incarnation()), (1, 2));
 }
 
 #[test]

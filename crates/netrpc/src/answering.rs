@@ -130,7 +130,7 @@ impl Rpc {
         let (Ok(client), Ok(over)) = (input.u64(), input.u64()) else { return };
         let greeted = self.server.greet(header.source, client, over, now);
         let mut answer = Header::new(Kind::Welcome, self.config.id, header.source);
-        // Epoch 0 grants nothing: a life that is really an earlier one is not there to read it.
+        // Epoch 0 grants nothing: an incarnation that is really an earlier one is not there to read it.
         answer.epoch = greeted.unwrap_or(SessionEpoch(0));
         (answer.credit_slots, answer.credit_frames) = (self.server.slots(), self.server.window());
         let mut echo = [0; 16];
@@ -208,7 +208,7 @@ impl Rpc {
         };
         RequestKey {
             source: header.source,
-            client: life_of(header.source, client),
+            client: incarnation_of(header.source, client),
             slot: call.slot,
             sequence: header.sequence,
             channel: header.channel,
@@ -278,8 +278,8 @@ fn reply_call(key: &RequestKey, status: u16) -> CallHeader {
     CallHeader { call: key.call, slot: key.slot, op: key.op, status, ..CallHeader::default() }
 }
 
-/// The life of a client among those of all nodes: incarnations alone are each node's own counts.
-fn life_of(node: NodeId, incarnation: u64) -> u64 {
+/// The incarnation of a client among those of all nodes: incarnations alone are each node's own counts.
+fn incarnation_of(node: NodeId, incarnation: u64) -> u64 {
     u64::from(node.0) << 48 ^ incarnation
 }
 

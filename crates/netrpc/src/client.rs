@@ -348,8 +348,8 @@ impl Rpc {
             return;
         }
         if header.epoch == SessionEpoch(0) {
-            // The server has a session with another life under this id. Only we can know that it was over before we
-            // began, and only if that server has never known us: a life that it knew is the earlier one.
+            // The server has a session with another incarnation under this id. Only we can know that it was over before
+            // we began, and only if that server has never known us: an incarnation that it knew is the earlier one.
             let known = input.u64().unwrap_or(0);
             if session.epoch == SessionEpoch(0) && known != session.over {
                 session.over = known;

@@ -17,7 +17,7 @@ use wire::{Channel, ControlView, Kind, NodeId, Time};
 pub struct Config {
     /// Who we are.
     pub id: NodeId,
-    /// Which life of us: another number in each, and a greater one where the clock allows.
+    /// Which incarnation of us: another number in each, and a greater one where the clock allows.
     pub incarnation: u64,
     /// Random: the first session epoch.
     pub seed: u64,
@@ -273,7 +273,7 @@ impl Rpc {
     }
 }
 
-/// The epoch before the first that a server grants: another one in every life, also when the seed is the same.
+/// The epoch before the first that a server grants: another one in every incarnation, also when the seed is the same.
 fn first_epoch(config: &Config) -> u32 {
     (config.seed.wrapping_add(config.incarnation).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
 }

@@ -29,7 +29,7 @@ pub(crate) struct Session {
     pub greet_at: Time,
     greet_span: Duration,
     pub down_since: Option<Time>,
-    /// A life that the server took for a later one of ours; 0 when it knows none.
+    /// An incarnation that the server took for a later one of ours; 0 when it knows none.
     pub over: u64,
 }
 

@@ -306,15 +306,15 @@ fn a_call_to_a_peer_whose_link_was_down_before_is_given_up_too() {
 fn a_full_send_ring_asks_for_patience_and_keeps_a_bounded_number_of_answers() {
     let mut net = Net::with(vec![Peer::new(config(1, 1), 64), Peer::new(config(2, 1), 4)]);
     net.pace = 0;
-    let hello = |life: u64| {
+    let hello = |incarnation: u64| {
         let mut control =
             Control::new(&Header::new(Kind::Hello, NodeId(1), NodeId(2)), &CallHeader::default());
-        control.body_mut()[..8].copy_from_slice(&life.to_le_bytes());
+        control.body_mut()[..8].copy_from_slice(&incarnation.to_le_bytes());
         control.seal();
         Packet { control, data: Vec::new(), trailer: Vec::new() }
     };
-    for life in 0..netrpc::limits::OUTBOX as u64 + 100 {
-        net.inject(hello(life), SAFE);
+    for incarnation in 0..netrpc::limits::OUTBOX as u64 + 100 {
+        net.inject(hello(incarnation), SAFE);
         net.step();
     }
     let now = net.now();
@@ -325,9 +325,9 @@ fn a_full_send_ring_asks_for_patience_and_keeps_a_bounded_number_of_answers() {
 }
 
 #[test]
-fn a_server_with_the_same_seed_grants_other_epochs_in_its_next_life() {
-    let epoch = |life: u64| {
-        let mut config = config(2, life);
+fn a_server_with_the_same_seed_grants_other_epochs_in_its_next_generation() {
+    let epoch = |incarnation: u64| {
+        let mut config = config(2, incarnation);
         config.seed = 7;
         let mut net =
             Net::with(vec![Peer::new(crate::common::config(1, 1), 64), Peer::new(config, 64)]);
@@ -365,7 +365,7 @@ fn a_life_with_a_lower_number_gets_a_session_too() {
     net.call(1, ASK);
     assert!(net.serve(20, |_| Vec::new(), all_ended(1)), "it says that it is the later one");
     assert_eq!(net.peer(1).ended[0].result, Ok(0));
-    // The earlier life's number is the greater one, and its greeting may have been on its way all the time.
+    // The earlier incarnation's number is the greater one, and its greeting may have been on its way all the time.
     let late = greeting.borrow().clone().unwrap();
     net.inject(late, SAFE);
     net.run(4);

@@ -79,7 +79,7 @@ struct Story {
     /// Calls of which no end may come: cancelled, or their client died.
     silent: BTreeSet<u64>,
     memory: Vec<endpoint::FrameMut>,
-    lives: [u64; 2],
+    incarnations: [u64; 2],
 }
 
 const ENTRIES: usize = 24;
@@ -96,7 +96,7 @@ impl Story {
             ended: BTreeSet::new(),
             silent: BTreeSet::new(),
             memory: Vec::new(),
-            lives: [1, 1],
+            incarnations: [1, 1],
         }
     }
 
@@ -144,9 +144,9 @@ impl Story {
 
     fn restart(&mut self, id: u16) {
         self.memory.clear();
-        let life = &mut self.lives[usize::from(id) - 1];
-        *life += 1;
-        self.net.restart(id, *life, ENTRIES);
+        let incarnation = &mut self.incarnations[usize::from(id) - 1];
+        *incarnation += 1;
+        self.net.restart(id, *incarnation, ENTRIES);
     }
 
     fn step(&mut self) {

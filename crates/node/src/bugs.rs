@@ -32,7 +32,7 @@ macro_rules! bugs {
 bugs! {
     SkippedFsync = 0, "stripe server: COMMIT answers without a durable log record.";
     IgnoredVerifier = 1, "files: a changed write verifier in a COMMIT's reply is not noticed.";
-    ConstantVerifier = 2, "stripe server: the write verifier is the same in every life.";
+    ConstantVerifier = 2, "stripe server: the write verifier is the same in every incarnation.";
     StaleEpochAccepted = 3, "stripe server: a request of an older layout epoch is executed.";
     StaleTruncationAccepted = 4, "stripe server: a write of an older truncate generation is executed.";
     LostSizeUpdate = 5, "names: close does not record the final size.";
@@ -86,10 +86,10 @@ bugs! {
     LeaseNotRevoked = 53, "netmem: the right to write to a page is granted although another node has it.";
     AwayPageTaken = 54, "stripe server: pages of network memory are neither forgotten nor checked after a change.";
     AheadUnbounded = 55, "netmem: pages that nobody has asked for may take every frame.";
-    FormerLifeKept = 56, "netmem: a node that was given up while it ran goes on as if it had not been.";
+    FormerIncarnationKept = 56, "netmem: a node that was given up while it ran goes on as if it had not been.";
     FormerKeysServed = 57, "kv: a node that was given up while it ran answers with what it had of its keys before.";
     GuestsForgotten = 58, "netmem: a node that was given up while it ran forgets what processes that are no nodes keep there.";
-    GuestsLifeIgnored = 59, "netmem: what a holder had of a guest in another life counts as a copy.";
+    GuestsIncarnationIgnored = 59, "netmem: what a holder had of a guest in another incarnation counts as a copy.";
     SilentHolderCounted = 60, "netmem: a holder that does not answer counts as one that has taken a guest's page.";
     LogChainIgnored = 61, "stripe server: damage in a log is taken for the log's end.";
     MarkIgnored = 62, "stripe server: records are not missed that the label knows to be durable.";

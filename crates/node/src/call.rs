@@ -107,7 +107,7 @@ pub struct Request {
     pub data: Pieces<FrameMut>,
     /// Bytes of data.
     pub bytes: usize,
-    /// The life of the caller: with `slot` and `sequence` it names the call for ever.
+    /// The incarnation of the caller: with `slot` and `sequence` it names the call for ever.
     pub client: u64,
     /// Slot of the caller's session.
     pub slot: u16,

@@ -162,7 +162,7 @@ impl Cx {
         self.0.config.id
     }
 
-    /// This life of the node: greater than in every earlier one.
+    /// This incarnation of the node: greater than in every earlier one.
     pub fn incarnation(&self) -> u64 {
         self.0.config.incarnation
     }

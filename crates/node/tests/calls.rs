@@ -346,7 +346,7 @@ fn a_trailer_travels_alone_and_every_client_is_another() {
         }
     });
     let hog: Vec<_> = std::iter::from_fn(|| net.nodes[1].cx().frames().alloc(4096)).collect();
-    let mut lives = Vec::new();
+    let mut incarnations = Vec::new();
     for node in [0, 2] {
         let cx = net.nodes[node].cx().clone();
         let answer = Rc::new(RefCell::new(None));
@@ -359,8 +359,8 @@ fn a_trailer_travels_alone_and_every_client_is_another() {
         net.until(|| answer.borrow().is_some());
         let answer = answer.take().unwrap();
         assert_eq!(answer[..16], [9; 16], "without a frame free at the server");
-        lives.push(answer[16..].to_vec());
+        incarnations.push(answer[16..].to_vec());
     }
-    assert_ne!(lives[0], lives[1]);
+    assert_ne!(incarnations[0], incarnations[1]);
     drop(hog);
 }

@@ -111,7 +111,7 @@ impl Net {
         panic!("not done after a minute");
     }
 
-    /// Replaces a node by its next life: everything it knew is gone.
+    /// Replaces a node by its next incarnation: everything it knew is gone.
     pub fn restart(&mut self, id: u16, incarnation: u64) {
         self.nodes[usize::from(id) - 1] = node(id, incarnation);
     }

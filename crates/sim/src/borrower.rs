@@ -25,7 +25,7 @@ pub struct Borrower {
 }
 
 impl Borrower {
-    /// For a node's life: each has a space of its own.
+    /// For a node's incarnation: each has a space of its own.
     pub fn new(cx: &Cx, service: &Service) -> Borrower {
         let space = SpaceId::private(cx.id(), cx.incarnation() & 0xffff);
         let versions = vec![0; PAGES as usize];

@@ -109,7 +109,7 @@ impl Default for Shape {
 pub struct MemoryShape {
     /// Nodes.
     pub nodes: u16,
-    /// Pages of 4 KiB in the memory of each; in a later life as few as half of them.
+    /// Pages of 4 KiB in the memory of each; in a later incarnation as few as half of them.
     pub frames: u32,
     /// Programs on each.
     pub programs: u16,
@@ -210,7 +210,7 @@ pub struct Faults {
     /// After the work all machines stop; then so often some of what one of them stores decays, all are started, and
     /// everything is read.
     pub decays: u32,
-    /// Clocks run up to so many percent too fast or too slow, each life of a machine in its own way.
+    /// Clocks run up to so many percent too fast or too slow, each incarnation of a machine in its own way.
     pub clock_rate_percent: u32,
 }
 

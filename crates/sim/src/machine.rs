@@ -29,7 +29,7 @@ pub struct MachineConfig {
     pub frame_pages: usize,
     /// Its wall clock is this much ahead of the world's, in nanoseconds.
     pub wall_skew_ns: i64,
-    /// In each life its clock runs up to so many percent too fast or too slow.
+    /// In each incarnation its clock runs up to so many percent too fast or too slow.
     pub clock_rate_percent: u32,
     /// Planted bugs of its node, one bit each.
     pub bugs: u128,
@@ -58,13 +58,13 @@ pub(crate) type Images = BTreeMap<NodeId, Image>;
 pub struct Boot<'a> {
     /// The new node's handle.
     pub cx: Cx,
-    /// The machine's clock in this life.
+    /// The machine's clock in this incarnation.
     pub clock: Clock,
     meta: &'a mut Meta,
 }
 
 impl Boot<'_> {
-    /// The store's database file and its logs as the last life left them, as `store::Store::open` takes them.
+    /// The store's database file and its logs as the last incarnation left them, as `store::Store::open` takes them.
     pub fn open(&mut self, store: StoreId) -> (MemoryBackend, Vec<(u64, Vec<u8>)>) {
         self.meta.open(store)
     }
@@ -80,12 +80,12 @@ pub struct Machine {
     role: Role,
     pub(crate) node: Option<Node>,
     services: Option<Box<dyn Any>>,
-    /// Lives so far; events of an older one are void.
-    pub(crate) life: u32,
+    /// Starts so far; events of an older one are void.
+    pub(crate) boot: u32,
     pub(crate) disks: Vec<Disk>,
     pub(crate) meta: Meta,
     pub(crate) random: Random,
-    /// The clock of the present life.
+    /// The clock of the present incarnation.
     pub(crate) clock: Clock,
     rates: Random,
     /// When its node is to be stepped next.
@@ -105,7 +105,7 @@ impl Machine {
             role,
             node: None,
             services: None,
-            life: 0,
+            boot: 0,
             disks: (0..config.disks).map(disk).collect(),
             meta: Meta::new(seed, &format!("meta {id}"), config.disk_model),
             random: Random::new(seed, &format!("machine {id}")),
@@ -142,19 +142,19 @@ impl Machine {
         self.meta.restore(&image.stores);
     }
 
-    /// Gives the machine a node with its services. Its incarnation is the machine and the number of the life.
+    /// Gives the machine a node with its services. Its incarnation is the machine and the number of the start.
     pub(crate) fn start(
         &mut self,
         now: Picos,
         wall_minus_monotonic_ns: i128,
     ) -> Result<(), String> {
         assert!(self.node.is_none(), "a machine has one node");
-        self.life += 1;
+        self.boot += 1;
         let MachineConfig { id, disks, frame_pages, bugs, .. } = self.config;
         let seed = self.random.next();
         self.clock = Clock::drawn(now, self.config.clock_rate_percent, &mut self.rates);
-        // Unique in the cluster, and greater than in every earlier life.
-        let incarnation = u64::from(id.0) << 32 | u64::from(self.life);
+        // Unique in the cluster, and greater than in every earlier incarnation.
+        let incarnation = u64::from(id.0) << 32 | u64::from(self.boot);
         let config = NodeConfig { disks, bugs, ..NodeConfig::new(id, incarnation, seed) };
         let mut node = Node::new(config, Frames::new(HeapRegion::new(frame_pages)));
         // Services look at the clock when they are made.
@@ -174,6 +174,6 @@ impl Machine {
         self.disks.iter_mut().for_each(|disk| disk.crash(crash));
         self.services = None;
         self.node = None;
-        self.life += 1;
+        self.boot += 1;
     }
 }

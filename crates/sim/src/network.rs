@@ -8,7 +8,7 @@
 //! to be sent when that has come (cut-through); else it is sent when it is whole.
 //!
 //! It is best effort on purpose: nothing is sent again, a message for a node that is down is lost, and what was sent
-//! to a node's former life arrives in its next one.
+//! to a node's former incarnation arrives in its next one.
 //!
 //! Invariant: every packet has one head event and one tail event; its buffer is free again after its tail and its
 //! delivery, whichever is later.

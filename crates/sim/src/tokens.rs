@@ -77,7 +77,7 @@ impl TokenCheck {
         self.filling.remove(&(node, start));
     }
 
-    /// The node died; its next life starts with nothing offered.
+    /// The node died; its next incarnation starts with nothing offered.
     pub fn forget(&mut self, node: NodeId) {
         self.offers.retain(|(owner, _), _| *owner != node);
         self.filling.retain(|(owner, _), _| *owner != node);

@@ -35,7 +35,7 @@ const STREAM: &str = "world";
 enum Event {
     Head(PacketId),
     Tail(PacketId),
-    Step { node: NodeId, life: u32 },
+    Step { node: NodeId, boot: u32 },
     Disk { node: NodeId, disk: u16, number: u64 },
     Meta { node: NodeId, number: u64 },
     LinkUp { node: NodeId, peer: NodeId },
@@ -195,8 +195,8 @@ impl World {
             self.trace.line(now, node, "world", format_args!("does not start: {error}"));
             return Err(error);
         }
-        let life = self.machine(node).life;
-        self.trace.line(now, node, "world", format_args!("starts, life {life}"));
+        let boot = self.machine(node).boot;
+        self.trace.line(now, node, "world", format_args!("starts, life {boot}"));
         for peer in self.nodes() {
             if peer != node && self.is_up(peer) {
                 self.link_event(node, peer, true, Picos::micros(200));
@@ -289,7 +289,7 @@ impl World {
         let at = at.max(machine.paused_until);
         if machine.node.is_some() && at < machine.step_at {
             machine.step_at = at;
-            self.queue.push(at, 1, Event::Step { node, life: machine.life });
+            self.queue.push(at, 1, Event::Step { node, boot: machine.boot });
         }
     }
 
@@ -349,7 +349,7 @@ impl World {
         match event {
             Event::Head(packet) => self.arrive(now, packet, false),
             Event::Tail(packet) => self.arrive(now, packet, true),
-            Event::Step { node, life } => self.step(now, node, life),
+            Event::Step { node, boot } => self.step(now, node, boot),
             Event::Disk { node, disk, number } => self.disk_done(now, node, disk, number),
             Event::Meta { node, number } => self.meta_done(now, node, number),
             Event::LinkUp { node, peer } | Event::LinkDown { node, peer } => {
@@ -427,9 +427,9 @@ impl World {
         self.wake(node);
     }
 
-    fn step(&mut self, now: Picos, node: NodeId, life: u32) {
+    fn step(&mut self, now: Picos, node: NodeId, boot: u32) {
         let machine = self.machines.get_mut(&node).expect("a machine that was added");
-        if machine.life != life || machine.step_at != now {
+        if machine.boot != boot || machine.step_at != now {
             return;
         }
         machine.step_at = Picos::NEVER;

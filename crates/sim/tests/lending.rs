@@ -81,7 +81,7 @@ impl Cluster {
         services.memory.clone().expect("it lends")
     }
 
-    /// The number of the view that all have, with all of them in it, each in the life that it believes to be in.
+    /// The number of the view that all have, with all of them in it, each in the incarnation that it believes to be in.
     fn agreed(&self) -> u64 {
         let view = self.memory(MANAGER).view();
         let nodes = self.0.nodes();
@@ -104,7 +104,7 @@ fn all_that_lend_agree_and_keep_each_others_pages() {
     for node in cluster.0.nodes() {
         let counters = cluster.memory(node).counters();
         assert!(counters.mirrors_made > 20 && counters.peer_hits > 5, "{node}: {counters:?}");
-        assert_eq!((counters.lost_pages, counters.lives_lost), (0, 0), "{node}");
+        assert_eq!((counters.lost_pages, counters.incarnations_lost), (0, 0), "{node}");
     }
 }
 
@@ -133,7 +133,7 @@ fn a_machine_that_pauses_for_longer_than_its_lease_begins_again() {
     assert_eq!(cluster.agreed(), number + 2);
     let memory = cluster.memory(SERVER);
     assert!(memory.incarnation() > incarnation);
-    assert_eq!(memory.counters().lives_lost, 1);
+    assert_eq!(memory.counters().incarnations_lost, 1);
     cluster.pass(20);
     let mirrors = memory.counters().mirrors_made;
     cluster.pass(5);
@@ -146,17 +146,17 @@ fn views_outlive_the_manager_and_never_go_back() {
     for (seed, crash) in [(4, Crash::Kill), (5, Crash::Power)] {
         let mut cluster = Cluster::new(seed);
         let number = cluster.agreed();
-        let lives = |cluster: &Cluster| -> Vec<u64> {
+        let incarnations = |cluster: &Cluster| -> Vec<u64> {
             let others = cluster.0.nodes().into_iter().filter(|node| *node != MANAGER);
             others.map(|node| cluster.memory(node).incarnation()).collect()
         };
-        let before = lives(&cluster);
+        let before = incarnations(&cluster);
         cluster.0.crash(MANAGER, crash);
         cluster.pass(14);
         cluster.0.start(MANAGER);
         cluster.pass(12);
-        assert_eq!(cluster.agreed(), number + 1, "the manager has begun another life");
-        assert_eq!(lives(&cluster), before, "and nobody else");
-        assert_eq!(cluster.memory(SERVER).counters().lives_lost, 0);
+        assert_eq!(cluster.agreed(), number + 1, "the manager has begun another incarnation");
+        assert_eq!(incarnations(&cluster), before, "and nobody else");
+        assert_eq!(cluster.memory(SERVER).counters().incarnations_lost, 0);
     }
 }

@@ -103,7 +103,7 @@ fn guests_pages_that_a_node_forgets_are_found() {
 
 #[test]
 fn copies_of_guests_pages_that_are_none_are_found() {
-    for bug in [Bug::GuestsLifeIgnored, Bug::SilentHolderCounted] {
+    for bug in [Bug::GuestsIncarnationIgnored, Bug::SilentHolderCounted] {
         let bugs = vec![format!("{bug:?}")];
         let found = search(1..=SEEDS_MAX, &Experiment { bugs, ..guests() }, |_, _| ());
         let (seed, outcome) = found.expect("a known bug").expect("a few seeds show it");
@@ -145,8 +145,8 @@ fn nodes_that_are_given_up_go_on_in_other_lives() {
     let experiment = Experiment::parse(OFTEN_SILENT).expect("an experiment");
     let experiment = Experiment { seconds: 20, ..experiment };
     for seed in 1..4 {
-        let (lives, seen) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
-        let (count, starts) = (lives.clone(), seen.clone());
+        let (incarnations, seen) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+        let (count, starts) = (incarnations.clone(), seen.clone());
         let trace = Trace::to(Box::new(move |line: &str| {
             count
                 .set(count.get() + u32::from(line.contains("is in life") && !line.ends_with(" 0")));
@@ -154,8 +154,8 @@ fn nodes_that_are_given_up_go_on_in_other_lives() {
         }));
         let outcome = simulate(seed, &experiment, trace).expect("a good experiment");
         assert!(outcome.violations.is_empty(), "seed {seed}: {}", outcome.violations.join("\n"));
-        let on = lives.get() - seen.get();
-        assert!(on >= 4, "seed {seed}: {on} lives that no process began with");
+        let on = incarnations.get() - seen.get();
+        assert!(on >= 4, "seed {seed}: {on} incarnations that no process began with");
     }
 }
 
@@ -163,7 +163,7 @@ fn nodes_that_are_given_up_go_on_in_other_lives() {
 const SEEDS_MAX: u64 = 60;
 /// What fresh seeds find.
 const FOUND: [Bug; 7] = [
-    Bug::FormerLifeKept,
+    Bug::FormerIncarnationKept,
     Bug::MirrorNotRegistered,
     Bug::MirrorsNotMadeAgain,
     Bug::OneMirrorForTwo,

@@ -384,7 +384,7 @@ fn r12_a_node_comes_back_that_had_old_pages() {
     scene.pass(Picos::seconds(1));
     assert_eq!(scene.run(B, async move |actor| actor.get(shared, 0).await), Ok(2));
     assert_eq!(scene.run(A, async move |actor| actor.get(freed, 0).await), Err(GetError::Freed));
-    assert_eq!(scene.counters(B).lives_lost, 1);
+    assert_eq!(scene.counters(B).incarnations_lost, 1);
     scene.check();
 }
 

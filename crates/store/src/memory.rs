@@ -19,7 +19,7 @@ pub type Random<'a> = &'a mut dyn FnMut() -> u64;
 #[derive(Clone)]
 pub struct MemoryBackend {
     file: Arc<Mutex<File>>,
-    life: u64,
+    generation: u64,
 }
 
 #[derive(Default)]
@@ -30,7 +30,7 @@ struct File {
     stable: Vec<u8>,
     /// What was done since the last sync.
     pending: Vec<Pending>,
-    life: u64,
+    generation: u64,
     operations_left: Option<u64>,
     syncs: u64,
 }
@@ -44,13 +44,13 @@ impl MemoryBackend {
     /// An empty file.
     #[allow(clippy::new_without_default)]
     pub fn new() -> MemoryBackend {
-        MemoryBackend { file: Arc::new(Mutex::new(File::default())), life: 0 }
+        MemoryBackend { file: Arc::new(Mutex::new(File::default())), generation: 0 }
     }
 
     /// A file with these bytes, all of them on stable storage.
     pub fn with(bytes: Vec<u8>) -> MemoryBackend {
         let file = File { seen: bytes.clone(), stable: bytes, ..File::default() };
-        MemoryBackend { file: Arc::new(Mutex::new(file)), life: 0 }
+        MemoryBackend { file: Arc::new(Mutex::new(file)), generation: 0 }
     }
 
     /// All bytes, as programs see them.
@@ -59,16 +59,16 @@ impl MemoryBackend {
     }
 
     /// The power fails: of what was not synced some is there and some is not, whole sectors in any combination.
-    /// Returns the handle of the next life.
+    /// Returns the handle of the next generation.
     pub fn crash(&self, random: Random<'_>) -> MemoryBackend {
         let mut file = self.lock();
         file.crash(random);
-        self.next_life(&mut file)
+        self.next_generation(&mut file)
     }
 
-    /// The program is killed: nothing is lost that was written. Returns the handle of the next life.
+    /// The program is killed: nothing is lost that was written. Returns the handle of the next generation.
     pub fn kill(&self) -> MemoryBackend {
-        self.next_life(&mut self.lock())
+        self.next_generation(&mut self.lock())
     }
 
     /// After so many more writes, resizes and syncs every operation fails, until [`heal`](MemoryBackend::heal).
@@ -86,10 +86,10 @@ impl MemoryBackend {
         self.lock().syncs
     }
 
-    fn next_life(&self, file: &mut File) -> MemoryBackend {
-        file.life += 1;
+    fn next_generation(&self, file: &mut File) -> MemoryBackend {
+        file.generation += 1;
         file.operations_left = None;
-        MemoryBackend { file: self.file.clone(), life: file.life }
+        MemoryBackend { file: self.file.clone(), generation: file.generation }
     }
 
     fn lock(&self) -> MutexGuard<'_, File> {
@@ -99,7 +99,7 @@ impl MemoryBackend {
     /// The file, for an operation that counts or not.
     fn operate(&self, counts: bool) -> io::Result<MutexGuard<'_, File>> {
         let mut file = self.lock();
-        if file.life != self.life {
+        if file.generation != self.generation {
             return Err(io::Error::other("this handle ended with a crash"));
         }
         if file.operations_left == Some(0) {
@@ -311,7 +311,7 @@ mod tests {
                 state / 3
             };
             let after = file.crash(&mut random);
-            assert!(file.write(0, b"x").is_err(), "the old life is over");
+            assert!(file.write(0, b"x").is_err(), "the old generation is over");
             left.insert(read(&after));
         }
         assert_eq!(

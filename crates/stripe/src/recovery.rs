@@ -243,7 +243,7 @@ impl Inner {
     pub async fn prepare(&self, disk: usize, disks: u16) -> Result<(), Refusal> {
         let disk = &self.disks[disk];
         disk.read_index().await?;
-        self.begin_life(disk, disks).await?;
+        self.begin_incarnation(disk, disks).await?;
         let logs = self.read_logs(disk).await?;
         disk.found.set([disk.found.get()[0], logs.sequence]);
         if !self.replay_all(disk, &logs).await? || !self.is_index_saved(disk).await? {
@@ -358,7 +358,7 @@ impl Inner {
 
     /// Notes this incarnation of the server behind the label, before anything is written in it. On a disk that is
     /// read-only it cannot be noted, and nothing is committed either.
-    async fn begin_life(&self, disk: &Disk, disks: u16) -> Result<(), Refusal> {
+    async fn begin_incarnation(&self, disk: &Disk, disks: u16) -> Result<(), Refusal> {
         let incarnations = disk.find_incarnations().await;
         let incarnations =
             incarnations.map_err(|error| disk.refused_for("its label cannot be read", error))?;

@@ -225,12 +225,12 @@ fn payload_memory(name: &str, setup: &Setup) -> Result<MemfdRegion, MachineError
     Ok(region)
 }
 
-/// A life of a node: who it is, and a number that is greater in each life.
-type Life = (NodeId, u64);
+/// An incarnation of a node: who it is, and a number that is greater in each incarnation.
+type NodeIncarnation = (NodeId, u64);
 
 fn bare(
     setup: &Setup,
-    (id, incarnation): Life,
+    (id, incarnation): NodeIncarnation,
     name: &str,
     (listen, access): (&[String], SocketAccess),
     disks: u16,
@@ -289,7 +289,8 @@ impl Running {
     /// What says whether the manager takes another node for the one that this one says it is, from now on for ever.
     pub fn is_replaced(&self) -> impl Fn() -> bool + use<> {
         let (member, replaced) = (self.services.member.clone(), self.replaced.clone());
-        let is_refused = |m: &members::Client| m.later_life().is_some() || m.is_declared_gone();
+        let is_refused =
+            |m: &members::Client| m.later_incarnation().is_some() || m.is_declared_gone();
         move || replaced.get() || member.as_ref().is_some_and(is_refused)
     }
 
@@ -309,7 +310,7 @@ impl Running {
     }
 
     fn later_start(&self) -> Option<String> {
-        let later = self.services.member.as_ref()?.later_life()?;
+        let later = self.services.member.as_ref()?.later_incarnation()?;
         let behind = incarnation::apart(later, self.host.node().cx().incarnation());
         Some(format!(
             "the cluster knows a later start of this machine, {later}, {behind} ahead of this one: if its clock is \
@@ -371,9 +372,9 @@ pub fn run_as(machine: &Machine, setup: &Setup) -> Result<Running, MachineError>
     if store.is_none() {
         stranger::only_one(setup, machine, &directories)?;
     }
-    let life = (id, begin(&directories)?);
+    let this = (id, begin(&directories)?);
     let access = machine.listen_access().resolve().map_err(MachineError::Refused)?;
-    let mut bare = bare(setup, life, &machine.name, (&machine.listen, access), count)?;
+    let mut bare = bare(setup, this, &machine.name, (&machine.listen, access), count)?;
     if let Some(disks) = disks {
         bare.host.add(disks).map_err(system("disks"))?;
     }
@@ -411,7 +412,7 @@ fn directories(machine: &Machine, store: Option<&PathBuf>, lost: &[(u16, String)
     store.into_iter().chain(there.map(|(_, disk)| &disk.path)).cloned().collect()
 }
 
-/// Begins a life of the machine that has these directories, of which nobody else makes use now.
+/// Begins an incarnation of the machine that has these directories, of which nobody else makes use now.
 pub fn begin(directories: &[PathBuf]) -> Result<u64, MachineError> {
     let random = u64::from_le_bytes(crate::local::random());
     let start = incarnation::begin(directories, incarnation::clock(), random);
@@ -567,10 +568,10 @@ fn enter(
     let joining = incarnation::clock();
     let id = join(setup, &identity, joining)?;
     // Also when the clock was set back in between.
-    let life = (id, incarnation::clock().max(joining + 1));
+    let this = (id, incarnation::clock().max(joining + 1));
     // What its links have to say is the machines' news.
     let setup = &Setup { quiet: true, ..setup.clone() };
-    let mut bare = bare(setup, life, &name, (&listen, SocketAccess::default()), 0)?;
+    let mut bare = bare(setup, this, &name, (&listen, SocketAccess::default()), 0)?;
     let roles = NodeRoles { member: Some((setup.manager.0, identity)), ..roles };
     let services = start(bare.host.node().cx(), roles)?;
     let keys = begin(bare.host.node().cx(), &services);

@@ -18,8 +18,8 @@
 //! free again when the link has passed it on. `Call::into` is lent until the call ends, however it ends.
 //!
 //! **Failure.** Every call ends: with a reply, with its deadline, or some 10 s after its peer was lost
-//! ([`CallError`] says which). A call with `once` is executed at most once in one life of the server, whatever the
-//! network does; one without may be executed again. After a lost peer or a deadline the caller does not know
+//! ([`CallError`] says which). A call with `once` is executed at most once in one incarnation of the server, whatever
+//! the network does; one without may be executed again. After a lost peer or a deadline the caller does not know
 //! whether a call was executed. A handler's error arrives as the reply's status.
 //!
 //! It is not a general async runtime: a handler may wait for what [`Cx`] offers (calls, time, disks) and for nothing

@@ -12,7 +12,7 @@ pub use rpc::rpc;
 pub use sessions::{memcached, memcached_words, resp, resp_words};
 
 use live::fuse::request;
-use members::{Lease, Life, Member};
+use members::{Lease, Member, Registration};
 use node::rings::FileOp;
 use stripe::protocol::{ObjectReply, ObjectRequest};
 use wire::field::{Field, Message, encoded};
@@ -125,8 +125,8 @@ pub fn members(bytes: &[u8]) {
     }
     let _ = members::protocol::Join::decode(body, data);
     let _ = members::protocol::Page::decode(body, data);
-    if let Ok(life) = Life::decode(body) {
-        assert_eq!(Life::decode(&life.encode()).as_ref(), Ok(&life));
+    if let Ok(registration) = Registration::decode(body) {
+        assert_eq!(Registration::decode(&registration.encode()).as_ref(), Ok(&registration));
     }
     if let Ok(lease) = Lease::decode(body) {
         assert_eq!(Lease::decode(&lease.encode()).as_ref(), Ok(&lease));

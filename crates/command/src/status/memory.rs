@@ -26,7 +26,7 @@ fn lent(memory: &Memory) -> String {
 /// The first cells of a row: what is where, and by which view and epoch.
 pub(super) fn places(memory: &Memory) -> [String; 8] {
     let size = |bytes| Size(bytes).to_string();
-    let view = match memory.life {
+    let view = match memory.incarnation {
         0 => format!("{} (out)", memory.view),
         _ if !memory.settled => format!("{} (new)", memory.view),
         _ => memory.view.to_string(),
@@ -90,8 +90,8 @@ mod tests {
         let memory = Memory { view: 4, members: 2, settled: true, ..Memory::default() };
         assert_eq!(places(&memory)[0], "0");
         assert_eq!(places(&memory)[5], "4 (out)/2");
-        assert_eq!(places(&Memory { life: 3, ..memory })[5], "4/2");
-        assert_eq!(places(&Memory { life: 3, settled: false, ..memory })[5], "4 (new)/2");
+        assert_eq!(places(&Memory { incarnation: 3, ..memory })[5], "4/2");
+        assert_eq!(places(&Memory { incarnation: 3, settled: false, ..memory })[5], "4 (new)/2");
     }
 
     #[test]

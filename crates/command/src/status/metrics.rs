@@ -61,7 +61,7 @@ const OF_SERVERS: &[Metric<Report>] = &[
     counter("rpc_credit_stalls_total", "Calls that waited for credits.", |r| {
         r.rpc.credit_stalls as f64
     }),
-    counter("rpc_sessions_lost_total", "Peers that came back in another life.", |r| {
+    counter("rpc_sessions_lost_total", "Peers that came back in another incarnation.", |r| {
         r.rpc.sessions_lost as f64
     }),
     counter("rpc_answers_lost_total", "Answers that could not be sent.", |r| {
@@ -169,7 +169,11 @@ const OF_MEMORY: &[Metric<Memory>] = &[
     gauge("memory_oldest_seconds", "Age of the oldest page that it would give up.", |m| {
         m.oldest_ms.map_or(f64::NAN, |ms| ms as f64 / 1e3)
     }),
-    gauge("memory_life", "The life in which it is a member; 0 when it is none.", |m| m.life as f64),
+    gauge(
+        "memory_incarnation",
+        "The incarnation in which it is a member; 0 when it is none.",
+        |m| m.incarnation as f64,
+    ),
     gauge("memory_mirrors_missing", "Pages with too few mirrors.", |m| m.mirrors_missing as f64),
     counter("memory_missed_total", "Pages that were not found.", |m| m.missed as f64),
     counter("memory_damaged_total", "Payloads that were not what was asked for.", |m| {
@@ -202,8 +206,8 @@ const OF_MEMORY: &[Metric<Memory>] = &[
         m.written_back as f64
     }),
     counter("memory_lost_pages_total", "Pages whose versions were lost.", |m| m.lost_pages as f64),
-    counter("memory_lives_lost_total", "Times that it was given up while it ran.", |m| {
-        m.lives_lost as f64
+    counter("memory_incarnations_lost_total", "Times that it was given up while it ran.", |m| {
+        m.incarnations_lost as f64
     }),
     counter("memory_notices_lost_total", "Notices dropped because too many waited.", |m| {
         m.notices_lost as f64

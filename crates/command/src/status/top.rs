@@ -424,7 +424,7 @@ fn keys_table(rows: &[Rates]) -> Option<Table> {
     table_of(&headings, cells.collect())
 }
 
-/// The rows of the servers, of those that told twice in the same life or in two.
+/// The rows of the servers, of those that told twice in the same incarnation or in two.
 fn rates(before: &[Told], now: &[Told], seconds: f64) -> Vec<Rates> {
     let servers = now.iter().filter(|told| told.report.is_some());
     let row = |told: &Told| {

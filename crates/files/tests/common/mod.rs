@@ -33,7 +33,7 @@ type Disk = BTreeMap<DiskFile, Vec<u8>>;
 struct Machine {
     node: Option<Node>,
     services: Services,
-    life: u64,
+    incarnation: u64,
     disk: Disk,
     /// Its disk takes no more, or is not there any more.
     full: bool,
@@ -74,11 +74,13 @@ impl World {
         let (servers, config) =
             (self.io.iter().map(|id| names::IoServer::from(NodeId(*id))).collect(), self.config);
         let machine = self.machines.entry(id).or_default();
-        machine.life += 1;
-        let life = machine.life;
+        machine.incarnation += 1;
+        let incarnation = machine.incarnation;
         let disks = u16::from((10..100).contains(&id));
-        let node_config =
-            NodeConfig { disks, ..NodeConfig::new(NodeId(id), life, life * 1000 + u64::from(id)) };
+        let node_config = NodeConfig {
+            disks,
+            ..NodeConfig::new(NodeId(id), incarnation, incarnation * 1000 + u64::from(id))
+        };
         let mut node = Node::new(node_config, Frames::new(HeapRegion::new(CLIENT_PAGES)));
         // Services look at the clock when they are made.
         node.step(self.now);

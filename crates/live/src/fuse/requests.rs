@@ -1,7 +1,7 @@
 //! Requests that were read from the kernel and are not yet answered.
 //!
-//! A request's number at the front names its place in a table of bounded size and its life there, so that an answer
-//! given twice or too late finds nothing. Locks that wait do not take the places of other requests.
+//! A request's number at the front names its place in a table of bounded size and its generation there, so that an
+//! answer given twice or too late finds nothing. Locks that wait do not take the places of other requests.
 
 use super::limits::{REQUESTS_MAX, WAITING_LOCKS_MAX, WAITING_LOOKS_MAX};
 use super::request::Shape;
@@ -17,7 +17,7 @@ pub struct Requests {
     /// Requests that are no waiting locks.
     passing: usize,
     waiting_locks: usize,
-    lives: u64,
+    generations: u64,
     /// Where the next look at the callers of waiting locks begins.
     look_from: usize,
 }
@@ -42,7 +42,7 @@ impl Requests {
             free: (0..REQUESTS_MAX).rev().collect(),
             passing: 0,
             waiting_locks: 0,
-            lives: 0,
+            generations: 0,
             look_from: 0,
         }
     }
@@ -69,8 +69,8 @@ impl Requests {
             self.places.push(EMPTY);
             self.places.len() - 1
         });
-        self.lives += 1;
-        let front = self.lives << PLACE_BITS | place as u64;
+        self.generations += 1;
+        let front = self.generations << PLACE_BITS | place as u64;
         *self.count_of(shape) += 1;
         self.places[place] = Slot { front, request: Some((unique, shape)), caller, old: false };
         front
@@ -187,13 +187,13 @@ mod tests {
     #[test]
     fn who_gave_up_is_found_at_the_second_look() {
         let mut requests = Requests::new();
-        let [lives, gone, nobody] = [7, 8, 0].map(|id| requests.insert(id.into(), id, Shape::Attr));
+        let [waits, gone, nobody] = [7, 8, 0].map(|id| requests.insert(id.into(), id, Shape::Attr));
         assert_eq!(requests.abandoned(|id| id != 7), []);
         assert_eq!(requests.abandoned(|id| id != 7), [gone]);
         requests.remove(gone);
         requests.insert(9, 8, Shape::Attr);
         assert_eq!(requests.abandoned(|id| id != 7), []);
         assert_eq!(requests.find_interrupted(7), None, "its caller is looked at");
-        [lives, nobody].iter().for_each(|front| _ = requests.remove(*front).unwrap());
+        [waits, nobody].iter().for_each(|front| _ = requests.remove(*front).unwrap());
     }
 }

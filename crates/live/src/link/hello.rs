@@ -38,7 +38,7 @@ pub struct Hello {
     pub node: NodeId,
     /// The acceptor: the id that the caller is given, if it has none. The caller: who it wants, 0 is anybody.
     pub assigned: NodeId,
-    /// The speaker's start, different in each life.
+    /// The speaker's start, different in each incarnation.
     pub incarnation: u64,
     /// The cluster it belongs to.
     pub cluster: u64,

@@ -9,7 +9,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A log that was appended to or synced in this life of the process.
+/// A log that was appended to or synced in this incarnation of the process.
 ///
 /// Invariant: the file holds whole appends only, or `failure` says why not.
 #[derive(Debug)]
@@ -63,7 +63,7 @@ impl Log {
         }))
     }
 
-    /// An error when it was removed: the next life would not find it.
+    /// An error when it was removed: the next incarnation would not find it.
     pub(super) fn check_name(&mut self) -> Result<(), MetaError> {
         if !self.must_have_name || has_name(&self.file) {
             return Ok(());

@@ -272,10 +272,13 @@ impl Client {
     /// made since the last sync; it is told once.
     pub async fn sync(&self) -> Result<(), Errno> {
         let points = self.0.unsynced.borrow().clone();
-        let changes = points.iter().map(|(life, change)| Point { life: *life, change: *change });
+        let changes = points
+            .iter()
+            .map(|(incarnation, change)| Point { incarnation: *incarnation, change: *change });
         let result = self.ask(Operation::Sync { changes: changes.collect() }, SMALL).await;
         if matches!(result, Ok(_) | Err(Errno::ESTALE)) {
-            let newer = |life: &u32, change: &mut u64| points.get(life) < Some(change);
+            let newer =
+                |incarnation: &u32, change: &mut u64| points.get(incarnation) < Some(change);
             self.0.unsynced.borrow_mut().retain(newer);
         }
         result.map(drop)

@@ -164,8 +164,8 @@ impl Client {
         self.ask(Operation::Leave {}, SMALL).await.map(drop)
     }
 
-    /// Locks come first: once all clients of its last life have said what they have open, the manager gives locks to
-    /// others.
+    /// Locks come first: once all clients of its last incarnation have said what they have open, the manager gives
+    /// locks to others.
     async fn claim_locks(&self) -> Result<(), Errno> {
         let held: Vec<_> = self.0.locks.borrow().held().collect();
         for (target, LockOwner { owner, .. }, lock) in held {

@@ -107,11 +107,14 @@ impl<O: Objects> Service<O> {
         lineage: u16,
         asked_all: bool,
     ) -> Result<(), OpenError> {
-        let (wall, life) = (self.cx.wall(), self.cx.incarnation());
-        let append = self
-            .manager
-            .borrow_mut()
-            .begin_incarnation(settings, wall, life, lineage, asked_all)?;
+        let (wall, incarnation) = (self.cx.wall(), self.cx.incarnation());
+        let append = self.manager.borrow_mut().begin_incarnation(
+            settings,
+            wall,
+            incarnation,
+            lineage,
+            asked_all,
+        )?;
         self.first.set(append.sequence);
         let (service, posted) = (self.clone(), self.post(Some(append)));
         self.cx.spawn("names begin", async move { service.note(posted.await) });

@@ -76,7 +76,7 @@ impl<O: Objects> Service<O> {
         self.answer(request, result);
     }
 
-    /// Syncs. ESTALE when a power cut took one of the changes that an earlier life had answered.
+    /// Syncs. ESTALE when a power cut took one of the changes that an earlier incarnation had answered.
     async fn sync_changes(&self, changes: &[Point]) -> Encoded {
         self.sync().await?;
         let known = changes.iter().all(|point| self.manager.borrow().has(*point));
@@ -278,8 +278,8 @@ impl<O: Objects> Service<O> {
         Ok(Vec::new())
     }
 
-    /// No lock is given before clients of the last life have said theirs, nor to a client that the next life would not
-    /// wait for.
+    /// No lock is given before clients of the last incarnation have said theirs, nor to a client that the next
+    /// incarnation would not wait for.
     async fn may_lock(self: &Rc<Self>, client: u64, reclaim: bool) -> Result<(), Errno> {
         if !reclaim && self.manager.borrow().in_grace() {
             return Err(IN_GRACE);

@@ -136,7 +136,7 @@ impl<O: Objects> Service<O> {
         Ok(())
     }
 
-    /// When all clients of the last life have spoken or are dead: locks are given, orphans go that nobody holds.
+    /// When all clients of the last incarnation have spoken or are dead: locks are given, orphans go that nobody holds.
     async fn end_grace(self: &Rc<Self>) {
         // What had no name in a backup may have been given one since.
         let is_frozen = self.manager.borrow().is_frozen();

@@ -277,7 +277,7 @@ pub struct Cluster {
     pub objects: Fake,
     pub backend: MemoryBackend,
     pub logs: MemoryLogs,
-    pub life: u64,
+    pub incarnation: u64,
     pub syncs: u64,
     pub handle: Option<Handle>,
     /// Servers that the manager knows of when it starts.
@@ -291,7 +291,7 @@ pub struct Cluster {
     pub stalled: bool,
     /// Room for a record; a checkpoint needs more.
     pub room: usize,
-    /// What the store of the next life holds beside its checkpoint.
+    /// What the store of the next incarnation holds beside its checkpoint.
     pub overlay_bytes_max: usize,
 }
 
@@ -302,7 +302,7 @@ impl Cluster {
             objects: Fake::default(),
             backend: MemoryBackend::new(),
             logs: MemoryLogs::new(),
-            life: 1,
+            incarnation: 1,
             syncs: 0,
             handle: None,
             servers: SERVERS.to_vec(),
@@ -329,11 +329,11 @@ impl Cluster {
         self.handle = Some(serve(cx, config, store, self.objects.clone()).unwrap());
     }
 
-    /// kill -9 of the manager, then its next life.
+    /// kill -9 of the manager, then its next incarnation.
     pub fn restart(&mut self) {
-        self.life += 1;
+        self.incarnation += 1;
         self.backend = self.backend.kill();
-        self.net.nodes[0] = node(1, self.life);
+        self.net.nodes[0] = node(1, self.incarnation);
         self.start();
     }
 
@@ -342,8 +342,8 @@ impl Cluster {
         let mut nothing = || 0;
         self.backend = self.backend.crash(&mut nothing);
         self.logs.crash(&mut nothing);
-        self.life += 1;
-        self.net.nodes[0] = node(1, self.life);
+        self.incarnation += 1;
+        self.net.nodes[0] = node(1, self.incarnation);
         self.start();
     }
 
@@ -362,10 +362,10 @@ impl Cluster {
 
     /// The manager starts a minute later from a copy of its store.
     pub fn bring_back(&mut self, (checkpoint, logs): (Vec<u8>, MemoryLogs)) {
-        self.life += 60_000_000_000;
+        self.incarnation += 60_000_000_000;
         (self.backend, self.logs) = (MemoryBackend::new(), logs);
         self.backend.write(0, &checkpoint).unwrap();
-        self.net.nodes[0] = node(1, self.life);
+        self.net.nodes[0] = node(1, self.incarnation);
         self.start();
     }
 

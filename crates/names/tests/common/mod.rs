@@ -19,7 +19,7 @@ pub struct World {
     pub backend: MemoryBackend,
     pub logs: MemoryLogs,
     pub now: Wall,
-    pub life: u64,
+    pub incarnation: u64,
 }
 
 impl World {
@@ -36,7 +36,7 @@ impl World {
         logs.append(first.log, &first.bytes);
         manager.set_servers(&[1, 2, 3].map(|id| names::IoServer::from(NodeId(id))));
         manager.hear(CLIENT, Time(0));
-        World { manager, backend, logs, now, life: 1 }
+        World { manager, backend, logs, now, incarnation: 1 }
     }
 
     fn tick(&mut self) -> Wall {
@@ -174,14 +174,14 @@ impl World {
 
     /// kill -9, then start again.
     pub fn restart(mut self) -> World {
-        self.life += 1;
+        self.incarnation += 1;
         let backend = self.backend.kill();
         let logs: Vec<_> = self.logs.contents().collect();
         drop(self.manager);
         let store = Store::open(backend.clone(), config(), logs).unwrap();
         let settings = VolumeSettings::new(VolumeId(1));
         let (mut manager, first) =
-            Manager::open(store, &settings, self.now, Time(0), self.life).unwrap();
+            Manager::open(store, &settings, self.now, Time(0), self.incarnation).unwrap();
         manager.set_servers(&[1, 2, 3].map(|id| names::IoServer::from(NodeId(id))));
         while let Some(log) = manager.store().poll_drop() {
             self.logs.remove(log);

@@ -86,7 +86,8 @@ impl Keeping {
     /// Whether a holder has what it took, as far as is known.
     fn has(&self, held: &Replica, now: Time) -> bool {
         let holder = &self.holders[held.by];
-        let same = holder.generation() == held.generation || self.bugs.has(Bug::GuestsLifeIgnored);
+        let same =
+            holder.generation() == held.generation || self.bugs.has(Bug::GuestsIncarnationIgnored);
         same && !holder.is_given_up(now)
     }
 

@@ -109,7 +109,7 @@ pub struct Counters {
     /// Epochs that this node planned.
     pub epochs_planned: u64,
     /// Times that this node was given up and began again with nothing, while it ran.
-    pub lives_lost: u64,
+    pub incarnations_lost: u64,
     /// Leases that this node granted.
     pub leases_granted: u64,
     /// Pages in this node's directory with fewer mirrors than there are to be, now.

@@ -81,7 +81,7 @@ impl Service {
             return;
         }
         let ends = self.0.home.borrow().members().is_ended_by(&view);
-        if ends && !self.cx().has_bug(Bug::FormerLifeKept) {
+        if ends && !self.cx().has_bug(Bug::FormerIncarnationKept) {
             self.begin_again(&before, &view);
         }
         self.0.home.borrow_mut().members_mut().adopt(&view);
@@ -159,7 +159,7 @@ impl Service {
         self.unlog_all();
         self.lose_mirrors(&others);
         self.count(|counters| {
-            counters.lives_lost += 1;
+            counters.incarnations_lost += 1;
             counters.lost_pages += lost;
         });
         self.raise(Event::Eased);

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_life_is_another_writer() {
+    fn a_later_incarnation_is_another_writer() {
         let mut leases = Leases::default();
         assert_eq!(leases.begin(PAGE, writer(1, 1)), Begun::Take(None));
         assert_eq!(leases.end(PAGE, Some(writer(1, 1)), Version(4)), Version(4));

@@ -182,8 +182,11 @@ pub struct Net {
     flying: Vec<(u64, Packet, Fate)>,
 }
 
-pub fn config(id: u16, life: u64) -> Config {
-    Config { flaws: flaws(), ..Config::new(NodeId(id), life, life * 1000 + u64::from(id)) }
+pub fn config(id: u16, incarnation: u64) -> Config {
+    Config {
+        flaws: flaws(),
+        ..Config::new(NodeId(id), incarnation, incarnation * 1000 + u64::from(id))
+    }
 }
 
 /// The bug that `cargo xtask planted` names, if no other crate's tests notice it.
@@ -313,9 +316,9 @@ impl Net {
         (0..turns).for_each(|_| self.step());
     }
 
-    /// The next life of a peer: everything it knew is gone.
-    pub fn restart(&mut self, id: u16, life: u64, entries: usize) {
-        *self.peer(id) = Peer::new(config(id, life), entries);
+    /// The next incarnation of a peer: everything it knew is gone.
+    pub fn restart(&mut self, id: u16, incarnation: u64, entries: usize) {
+        *self.peer(id) = Peer::new(config(id, incarnation), entries);
     }
 
     /// No call, token or frame is left at any peer, except `kept` frames' pages in kept replies.

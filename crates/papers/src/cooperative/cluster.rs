@@ -14,7 +14,7 @@ const ROUND: Duration = Duration::from_micros(10);
 /// Half a pass over a node's memory.
 const EPOCH: Duration = Duration::from_millis(5);
 const VERSION: Version = Version(1);
-const LIFE: u64 = 1;
+const INCARNATION: u64 = 1;
 
 /// How pages are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +82,7 @@ pub struct Cluster {
 }
 
 fn clean(at: usize) -> Holder {
-    Holder { node: id(at), incarnation: LIFE, role: HolderRole::Clean }
+    Holder { node: id(at), incarnation: INCARNATION, role: HolderRole::Clean }
 }
 
 fn id(at: usize) -> NodeId {

@@ -110,7 +110,7 @@ impl Process {
         self.child.wait().unwrap();
     }
 
-    /// Another life at the same address.
+    /// Another incarnation at the same address.
     pub fn restart(&mut self, test: &str) {
         let (id, pages) = (self.id, self.pages);
         *self = Process::start(test, id, &self.address.to_string(), pages);

@@ -40,7 +40,7 @@ const TRIES: usize = 100;
 #[derive(Clone, Copy)]
 struct Route {
     there: Stayed,
-    life: u16,
+    generation: u16,
 }
 
 /// What a guest knows of a page of its own.
@@ -120,8 +120,8 @@ impl Guest {
     fn way(&self, at: usize) -> Option<Route> {
         let way = self.ways.borrow()[at]?;
         let nodes = self.shared.nodes.borrow();
-        let lives = nodes.get(&self.holders[at]).map(Cx::incarnation);
-        Some(way).filter(|way| lives == Some(way.there.incarnation))
+        let incarnation = nodes.get(&self.holders[at]).map(Cx::incarnation);
+        Some(way).filter(|way| incarnation == Some(way.there.incarnation))
     }
 
     /// Takes a page, or another one that nobody has to do with.
@@ -266,7 +266,7 @@ impl Transport for Asker {
     }
 
     fn generation(&self, at: usize) -> u16 {
-        self.guest.ways.borrow()[at].map_or(0, |way| way.life)
+        self.guest.ways.borrow()[at].map_or(0, |way| way.generation)
     }
 
     async fn get(&mut self, at: usize, wanted: Wanted) -> Response {
@@ -526,7 +526,8 @@ impl Keeper {
                 if holder.note(there.node, there.incarnation) {
                     keeping.raise_alarm();
                 }
-                guest.ways.borrow_mut()[at] = Some(Route { there, life: holder.generation() });
+                guest.ways.borrow_mut()[at] =
+                    Some(Route { there, generation: holder.generation() });
             }
             None => holder.note_away(guest.cx.now()),
         }

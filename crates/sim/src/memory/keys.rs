@@ -65,7 +65,7 @@ impl Keys {
         self.fronts.borrow().values().map(dropped).sum()
     }
 
-    /// The registry has another view: whose owner is another now, or in another life, may be gone.
+    /// The registry has another view: whose owner is another now, or in another incarnation, may be gone.
     pub fn handle_view(&self, view: &View) {
         let members: Vec<Member> = view
             .members
@@ -99,9 +99,9 @@ impl Keys {
     }
 
     /// As machines do it: without a membership nobody answers for any key.
-    pub fn renew(&self, node: NodeId, life: u64, until: Time) {
+    pub fn renew(&self, node: NodeId, incarnation: u64, until: Time) {
         let front = self.fronts.borrow().get(&node).cloned();
-        front.into_iter().for_each(|front| front.courier.set_lease(life, until));
+        front.into_iter().for_each(|front| front.courier.set_lease(incarnation, until));
     }
 
     /// Time has passed: whether everybody `hears`, and all members of the view go by it.

@@ -250,7 +250,7 @@ impl Model {
         self.pages.retain(|id, _| id.space.owner() != Some(node));
     }
 
-    /// A node that goes on in another life has this version of a page of its own.
+    /// A node that goes on in another incarnation has this version of a page of its own.
     pub fn kept(&mut self, id: PageId, version: Version) {
         if let Some(known) = self.pages.get_mut(&id) {
             known.at_risk &= known.durable.is_some_and(|durable| durable.version > version);

@@ -56,7 +56,7 @@ impl Pressure {
         over.into_iter().for_each(|(_, node)| self.set_share(world, node, SIXTEENTHS));
     }
 
-    /// A node in another life than when it was short has all of its memory.
+    /// A node in another incarnation than when it was short has all of its memory.
     fn set_share(&self, world: &mut World, node: NodeId, sixteenths: u64) {
         let Some(service) = self.shared.services.borrow().get(&node).cloned() else { return };
         let bytes = service.config().bytes as u64 * sixteenths / SIXTEENTHS;

@@ -1,6 +1,6 @@
 //! Who is up, as the members' registry would say it: it gives up who is silent for a second, tells every node that it
-//! can reach, and takes in who asks to be a member in another life, be it another process or one that was given up and
-//! went on running.
+//! can reach, and takes in who asks to be a member in another incarnation, be it another process or one that was given
+//! up and went on running.
 
 use crate::queue::Picos;
 use crate::random::Random;
@@ -17,7 +17,7 @@ pub const EXPIRED: Duration = Duration::from_millis(800);
 /// Longest time until a node hears of a new view, in milliseconds.
 const NEWS_MS_MAX: u64 = 40;
 
-/// A process: a node, and the life of its machine.
+/// A process: a node, and the incarnation of its machine.
 pub type Process = (NodeId, u32);
 
 /// Something that is due.
@@ -81,7 +81,7 @@ impl Registry {
         due.into_iter().map(|(_, step)| step).collect()
     }
 
-    /// A process is a member from now on, in a life that is later than all there were.
+    /// A process is a member from now on, in an incarnation that is later than all there were.
     pub fn join(&mut self, now: Picos, process: Process, weight: u32) {
         let (node, incarnation) = (process.0, self.number + 1);
         let machine = u64::from(node.0).div_ceil(2); // two on each
@@ -89,8 +89,8 @@ impl Registry {
         self.announce(now);
     }
 
-    /// The life that a node is a member in; 0 of one that is none.
-    pub fn life(&self, node: NodeId) -> u64 {
+    /// The incarnation that a node is a member in; 0 of one that is none.
+    pub fn incarnation(&self, node: NodeId) -> u64 {
         self.members.get(&node).map_or(0, |(_, up)| up.incarnation)
     }
 
@@ -99,10 +99,12 @@ impl Registry {
         self.members.get(&process.0).is_some_and(|(member, _)| *member == process)
     }
 
-    /// Those that are members in just these lives.
-    pub fn members_of(&self, lives: &[(NodeId, u64)]) -> Vec<NodeId> {
-        let is_member = |(node, life): &&(NodeId, u64)| *life != 0 && self.life(*node) == *life;
-        lives.iter().filter(is_member).map(|(node, _)| *node).collect()
+    /// Those that are members in just these incarnations.
+    pub fn members_of(&self, incarnations: &[(NodeId, u64)]) -> Vec<NodeId> {
+        let is_member = |(node, incarnation): &&(NodeId, u64)| {
+            *incarnation != 0 && self.incarnation(*node) == *incarnation
+        };
+        incarnations.iter().filter(is_member).map(|(node, _)| *node).collect()
     }
 
     /// These members are given up.

@@ -50,7 +50,7 @@ struct Run {
     working_until: Picos,
 }
 
-/// Starts the service and the programs of a node. Every life has another share of memory.
+/// Starts the service and the programs of a node. Every incarnation has another share of memory.
 pub(super) fn role(shared: Rc<Shared>, epoch: EpochConfig) -> Role {
     Rc::new(move |boot: &mut Boot<'_>| {
         let (cx, shape) = (&boot.cx, shared.shape);

@@ -33,7 +33,7 @@ pub const EPOCHS: EpochConfig = EpochConfig {
     weight_percent_max: WEIGHT_PERCENT_MAX,
     slow_start: Duration::from_millis(1),
 };
-/// Lives that a node may begin while its process goes on.
+/// Incarnations that a node may begin while its process goes on.
 const RETURNS_MAX: u64 = 1 << 8;
 
 /// A cluster without programs.
@@ -190,7 +190,8 @@ impl Scene {
         let nodes = self.world.nodes().into_iter();
         let up = nodes.filter(|node| self.world.is_up(*node) && !self.given_up(*node).1);
         let weight = self.weight();
-        up.map(|node| Up { node, incarnation: self.life(node), weight, machine: 0 }).collect()
+        up.map(|node| Up { node, incarnation: self.incarnation(node), weight, machine: 0 })
+            .collect()
     }
 
     fn weight(&self) -> u32 {
@@ -201,9 +202,9 @@ impl Scene {
         self.given_up.get(&node).copied().unwrap_or_default()
     }
 
-    /// The life that a node is a member in: later with each of its processes and with each return.
-    fn life(&self, node: NodeId) -> u64 {
-        let (process, returns) = (self.world.machine(node).life, self.given_up(node).0);
+    /// The incarnation that a node is a member in: later with each of its processes and with each return.
+    fn incarnation(&self, node: NodeId) -> u64 {
+        let (process, returns) = (self.world.machine(node).boot, self.given_up(node).0);
         u64::from(node.0) << 32 | u64::from(process) * RETURNS_MAX + returns
     }
 
@@ -217,14 +218,14 @@ impl Scene {
         self.view();
     }
 
-    /// A node that was given up is a member again, in another life, and hears that.
+    /// A node that was given up is a member again, in another incarnation, and hears that.
     pub fn come_back(&mut self, node: NodeId) {
         let returns = self.given_up(node).0 + 1;
         assert!(returns < RETURNS_MAX);
         self.given_up.insert(node, (returns, false));
         self.tell_view();
         let service = self.actor(node).service;
-        service.set_lease(self.life(node), Time::NEVER);
+        service.set_lease(self.incarnation(node), Time::NEVER);
         self.shared.note_kept(node, &service);
     }
 

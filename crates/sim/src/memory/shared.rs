@@ -82,7 +82,8 @@ pub struct Shared {
     pub clocks: RefCell<BTreeMap<NodeId, Clock>>,
     /// What programs do now.
     pub phase: Cell<Phase>,
-    /// Nodes that the registry has given up and that are in no other life yet: what they are told counts for nothing.
+    /// Nodes that the registry has given up and that are in no other incarnation yet: what they are told counts for
+    /// nothing.
     pub fenced: RefCell<BTreeSet<NodeId>>,
     /// Nodes that have read all that they must.
     pub readers_done: RefCell<BTreeSet<NodeId>>,
@@ -170,7 +171,7 @@ impl Shared {
         }
     }
 
-    /// A node has begun another life: what is in its own memory of its own pages is there.
+    /// A node has begun another incarnation: what is in its own memory of its own pages is there.
     pub fn note_kept(&self, node: NodeId, service: &Service) {
         let model = &mut *self.model.borrow_mut();
         service.inspect(|memory, _| {

@@ -40,7 +40,7 @@ pub struct Trouble {
     pub registry: Registry,
     /// The registry's own.
     clock: Clock,
-    /// Nodes whose loss has been reckoned with, until they begin another life.
+    /// Nodes whose loss has been reckoned with, until they begin another incarnation.
     lost: BTreeSet<NodeId>,
     /// Nodes that do nothing.
     asleep: BTreeSet<NodeId>,
@@ -53,7 +53,7 @@ fn heal_log(world: &mut World, node: NodeId) {
 }
 
 fn process(world: &World, node: NodeId) -> Process {
-    (node, world.machine(node).life)
+    (node, world.machine(node).boot)
 }
 
 impl Trouble {
@@ -73,7 +73,7 @@ impl Trouble {
         }
     }
 
-    /// Starts a node in a new life.
+    /// Starts a node in a new incarnation.
     pub fn start(&mut self, world: &mut World, node: NodeId) {
         world.start(node);
         if !self.shared.is_member(node) {
@@ -140,9 +140,9 @@ impl Trouble {
         for (node, service) in self.shared.services.borrow().iter() {
             if !self.registry.cut_off.contains(node) {
                 let until = self.shared.clock(*node).time(world.now()) + EXPIRED;
-                let life = self.registry.life(*node);
-                service.set_lease(life, until);
-                self.shared.keys.renew(*node, life, until);
+                let incarnation = self.registry.incarnation(*node);
+                service.set_lease(incarnation, until);
+                self.shared.keys.renew(*node, incarnation, until);
             }
         }
     }
@@ -189,7 +189,7 @@ impl Trouble {
             world.trace_mut().line(now, node, "view", line);
             self.shared.note_kept(node, &service);
         }
-        if service.incarnation() != 0 && service.incarnation() == self.registry.life(node) {
+        if service.incarnation() != 0 && service.incarnation() == self.registry.incarnation(node) {
             self.shared.fenced.borrow_mut().remove(&node);
         }
         world.wake(node);
@@ -214,7 +214,7 @@ impl Trouble {
     }
 
     /// A node hears again, unless there is another reason why it does not. If it was given up it hears that, or only
-    /// that it is a member again, in another life.
+    /// that it is a member again, in another incarnation.
     fn back(&mut self, world: &mut World, node: NodeId) {
         if self.asleep.contains(&node) || self.parted.contains(&node) {
             return;
@@ -292,13 +292,13 @@ impl Trouble {
         self.crash_all(world, &[node], crash);
     }
 
-    /// Ends these at once; each begins another life later.
+    /// Ends these at once; each begins another incarnation later.
     pub fn crash_all(&mut self, world: &mut World, nodes: &[NodeId], crash: Crash) {
         let up: Vec<NodeId> = nodes.iter().copied().filter(|node| world.is_up(*node)).collect();
         let now = world.now();
         self.lose(now, &up);
         for node in up {
-            let gone = Step::GiveUp(vec![(node, self.registry.life(node))]);
+            let gone = Step::GiveUp(vec![(node, self.registry.incarnation(node))]);
             world.crash(node, crash);
             self.asleep.remove(&node);
             self.shared.node_down(node);
@@ -338,8 +338,9 @@ impl Trouble {
         self.registry.cut_off.extend(nodes);
         let given_up = self.clock.span(GIVEN_UP);
         if span > given_up {
-            let lives = nodes.iter().map(|node| (*node, self.registry.life(*node))).collect();
-            self.registry.later(now + given_up, Step::GiveUp(lives));
+            let incarnations =
+                nodes.iter().map(|node| (*node, self.registry.incarnation(*node))).collect();
+            self.registry.later(now + given_up, Step::GiveUp(incarnations));
         }
     }
 

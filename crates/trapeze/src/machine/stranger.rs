@@ -4,11 +4,11 @@
 //! Two machines may be started with one id, say from copies of a configuration or of a whole disk. A node whose
 //! links come later takes the place of an earlier one with its id, so the question comes before any link of its own:
 //! who finds that another machine is up as itself does not start. A machine that was killed and is started again is up
-//! in the view for the rest of its lease, in a life that its own directories know; another life is waited for that
-//! long. What is copied with its directories cannot be told from a restart: then the later one is the machine, and the
-//! earlier one ends when the manager refuses its links.
+//! in the view for the rest of its lease, in an incarnation that its own directories know; another incarnation is
+//! waited for that long. What is copied with its directories cannot be told from a restart: then the later one is the
+//! machine, and the earlier one ends when the manager refuses its links.
 
-use super::{Bare, Life, MachineError, Setup, bare, system};
+use super::{Bare, MachineError, NodeIncarnation, Setup, bare, system};
 use crate::config::Machine;
 use crate::incarnation;
 use crate::lending::Lending;
@@ -54,13 +54,17 @@ pub(super) fn some_id() -> NodeId {
 }
 
 /// A node that lives so and has this much memory.
-pub(super) fn stranger(setup: &Setup, life: Life, pool_bytes: u64) -> Result<Bare, MachineError> {
+pub(super) fn stranger(
+    setup: &Setup,
+    this: NodeIncarnation,
+    pool_bytes: u64,
+) -> Result<Bare, MachineError> {
     let (wait, lending) = (WaitPolicy::Block, Lending::default());
     let setup = Setup { pool_bytes, prefault: false, lending, wait, ..setup.clone() };
-    bare(&setup, life, "joining", (&[], SocketAccess::default()), 0)
+    bare(&setup, this, "joining", (&[], SocketAccess::default()), 0)
 }
 
-/// Asks the manager for an id, as a node that has none, in this life.
+/// Asks the manager for an id, as a node that has none, in this incarnation.
 pub fn join(setup: &Setup, identity: &Identity, incarnation: u64) -> Result<NodeId, MachineError> {
     let mut bare = stranger(setup, (some_id(), incarnation), POOL_BYTES)?;
     let (cx, manager, wished) = (bare.host.node().cx().clone(), setup.manager.0, identity.clone());
@@ -150,8 +154,8 @@ fn unreached(setup: &Setup, directory: &Directory) -> MachineError {
     MachineError::Unreached { places, why, next }
 }
 
-/// Refuses to start a machine that another one runs as: one that is up, longer than a lease lasts, in a life later than
-/// all that these directories know. A manager that is away is not waited for.
+/// Refuses to start a machine that another one runs as: one that is up, longer than a lease lasts, in an incarnation
+/// later than all that these directories know. A manager that is away is not waited for.
 pub(super) fn only_one(
     setup: &Setup,
     machine: &Machine,
@@ -167,7 +171,7 @@ pub(super) fn only_one(
     Err(MachineError::TwoOfOne { node: id.0, name, addresses: addresses.join(", ") })
 }
 
-/// The member `id` in a life later than `last`, if it stays one for longer than the lease of a dead one.
+/// The member `id` in an incarnation later than `last`, if it stays one for longer than the lease of a dead one.
 async fn other(cx: &Cx, manager: NodeId, id: NodeId, last: u64) -> Option<Member> {
     let late = cx.now() + GONE_SPAN;
     let mut told = false;

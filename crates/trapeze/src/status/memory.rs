@@ -23,10 +23,10 @@ pub struct Memory {
     pub hosted_bytes: u64,
     pub mirror_bytes: u64,
     pub free_bytes: u64,
-    /// Of the view that it goes by: the number, the members, and the life in which it is one itself; 0 for none.
+    /// Of the view that it goes by: the number, the members, and the incarnation in which it is one itself; 0 for none.
     pub view: u64,
     pub members: u64,
-    pub life: u64,
+    pub incarnation: u64,
     /// Whether everybody has told what it holds since the view changed.
     pub settled: bool,
     /// Epochs, and from what age on pages are dropped instead of sent; nothing when none is.
@@ -62,7 +62,7 @@ pub struct Memory {
     pub handed_on: u64,
     pub written_back: u64,
     pub lost_pages: u64,
-    pub lives_lost: u64,
+    pub incarnations_lost: u64,
     pub notices_lost: u64,
     /// Pages that programs said they would use; that came before they were asked for: of these, used, gone unused and
     /// asked for meanwhile; and those that idle nodes read from storage for this one.
@@ -112,7 +112,7 @@ impl Memory {
             free_bytes: share.bytes.saturating_sub(service.used_bytes()) as u64,
             view: view.number,
             members: view.members.len() as u64,
-            life: service.incarnation(),
+            incarnation: service.incarnation(),
             settled: service.is_settled(),
             epoch: epoch.number,
             min_age_ms: (epoch.min_age > Age::NEWEST).then(|| millis(epoch.min_age)).flatten(),
@@ -149,7 +149,7 @@ impl Memory {
             handed_on: counters.handed_on,
             written_back: counters.written_back,
             lost_pages: counters.lost_pages,
-            lives_lost: counters.lives_lost,
+            incarnations_lost: counters.incarnations_lost,
             notices_lost: counters.notices_lost,
             hinted: counters.hinted,
             prefetched: counters.prefetched,

@@ -3,7 +3,7 @@
 //!
 //! A read is wrong when it brings what nobody wrote, what was refused, or what a change that began after its end has
 //! replaced before the read began. It is a loss when it brings nothing although a change was acknowledged, its owner is
-//! the same in the same life since, and nothing was dropped.
+//! the same in the same incarnation since, and nothing was dropped.
 
 use crate::queue::Picos;
 use std::collections::{BTreeMap, BTreeSet};
