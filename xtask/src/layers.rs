@@ -15,6 +15,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("netmem", &["wire", "endpoint", "netrpc", "node", "members"]),
     ("stripe", &["wire", "endpoint", "netrpc", "node", "netmem"]),
     ("kv", &["wire", "endpoint", "netrpc", "node", "members", "netmem"]),
+    ("nfs", &["wire", "endpoint", "node"]),
     ("names", &["wire", "endpoint", "netrpc", "node", "store", "stripe"]),
     (
         "files",
@@ -56,7 +57,10 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("preload", &["region"]),
     ("capi", &["wire", "endpoint", "netrpc", "node", "netmem", "live", "region", "trapeze"]),
     ("rig", &["wire", "endpoint", "node"]),
-    ("fuzz-bodies", &["wire", "endpoint", "netrpc", "node", "stripe", "members", "kv", "live"]),
+    (
+        "fuzz-bodies",
+        &["wire", "endpoint", "netrpc", "node", "stripe", "members", "kv", "nfs", "live"],
+    ),
     ("xtask", &[]),
 ];
 

@@ -3,10 +3,12 @@
 //! The targets themselves are one line each; `tests/corpus.rs` runs the same functions over every file of the corpus.
 //! Add a target here, in [`TARGETS`], in `fuzz/Cargo.toml` and as a file in `fuzz/fuzz_targets`.
 
+mod nfsv3;
 mod ring;
 mod rpc;
 mod sessions;
 
+pub use nfsv3::{nfs_beside, nfs_call, nfs_exports, nfs_handle, nfs_record};
 pub use ring::ring;
 pub use rpc::rpc;
 pub use sessions::{memcached, memcached_words, resp, resp_words};
@@ -36,6 +38,11 @@ pub const TARGETS: &[Target] = &[
     ("resp", resp),
     ("memcached_words", memcached_words),
     ("resp_words", resp_words),
+    ("nfs_record", nfs_record),
+    ("nfs_call", nfs_call),
+    ("nfs_beside", nfs_beside),
+    ("nfs_handle", nfs_handle),
+    ("nfs_exports", nfs_exports),
 ];
 
 /// The control message in the first bytes, sealed here when the byte behind it is odd; zeros follow what is missing.

@@ -147,4 +147,69 @@ fn seeds() {
         bytes.extend_from_slice(body);
         write("fuse", name, &bytes);
     }
+    nfs_seeds(&write);
+}
+
+fn nfs_seeds(write: &dyn Fn(&str, &str, &[u8])) {
+    use nfs::{exports, handle, nlm, rpc, v3, xdr::encoded};
+    let system =
+        rpc::System { machine: b"client", groups: rpc::Groups::of([4, 20]), ..Default::default() };
+    let named =
+        handle::Named { volume: wire::VolumeId(1), file: FileId::ROOT, generation: 0, export: 7 };
+    let root = named.encode(&handle::Key([7; 16]));
+    let file = v3::Handle(&root);
+    let call = |procedure: v3::Procedure, arguments: &[u8]| {
+        let (program, version) = (v3::PROGRAM, v3::VERSION);
+        let credential = rpc::Credential::System(system);
+        let procedure = procedure as u32;
+        let mut out = Vec::new();
+        rpc::Call { xid: 1, program, version, procedure, credential, arguments }.put(&mut out);
+        out
+    };
+    let data = [5; 9000];
+    let args = v3::WriteArgs {
+        file,
+        offset: 0,
+        count: data.len() as u32,
+        stable: v3::StableHow::Unstable,
+        data_bytes: data.len() as u32,
+    };
+    let record = [call(v3::Procedure::Write, &encoded(&args)), data.to_vec()].concat();
+    let record = [&(record.len() as u32 | 1 << 31).to_be_bytes()[..], &record].concat();
+    write("nfs_record", "writes", &[&[40][..], &record, &record].concat());
+    let place = v3::DirOpArgs { dir: file, name: v3::Path(b"name") };
+    let create = v3::CreateArgs { place, how: v3::CreateHow::Guarded(v3::Sattr::default()) };
+    write("nfs_call", "create", &call(v3::Procedure::Create, &encoded(&create)));
+    write("nfs_call", "lookup", &call(v3::Procedure::Lookup, &encoded(&place)));
+    let mut reply = Vec::new();
+    rpc::Reply::Accepted(rpc::Acceptance::Success).put(7 << 24, &mut reply);
+    let name = v3::Path(b"name");
+    let entry = v3::EntryPlus { fileid: 1, name, cookie: 3, attributes: None, handle: Some(file) };
+    let listed =
+        v3::ReaddirplusOk { attributes: None, verifier: [1; 8], entries: vec![entry], eof: true };
+    reply.extend(encoded(&v3::Outcome::<_, v3::AttrFailure>::Ok(listed)));
+    write("nfs_call", "listing", &reply);
+    let lock = nlm::NlmLock {
+        host: nlm::Host(b"client"),
+        handle: nlm::NetObject(&root),
+        owner: nlm::NetObject(b"owner"),
+        process: 1,
+        offset: 0,
+        bytes: 10,
+    };
+    let lock = nlm::LockArgs {
+        cookie: nlm::NetObject(b"1"),
+        block: true,
+        exclusive: true,
+        lock,
+        reclaim: false,
+        state: 3,
+    };
+    write("nfs_beside", "lock", &[&[3, nlm::Procedure::Lock as u8][..], &encoded(&lock)].concat());
+    write("nfs_beside", "mount", &[&[0, 1][..], &encoded(&nfs::mount::DirPath(b"/home"))].concat());
+    write("nfs_beside", "getport", &[&[6, 3][..], &[0; 16]].concat());
+    write("nfs_handle", "root", &root);
+    let text = "/ *(ro)\n/home 192.168.1.0/24(rw,all_squash,anonuid=7) fd00::/8\n";
+    exports::parse(text).unwrap();
+    write("nfs_exports", "two", text.as_bytes());
 }

@@ -1,0 +1,47 @@
+//! Limits of the protocols, with the arithmetic that chose them.
+
+/// Longest credential or verifier (RFC 5531 section 8.2).
+pub const AUTH_BYTES_MAX: usize = 400;
+/// Most supplementary groups of AUTH_SYS (RFC 5531 appendix A).
+pub const GROUPS_MAX: usize = 16;
+/// Longest name of a machine in AUTH_SYS (RFC 5531 appendix A).
+pub const MACHINE_BYTES_MAX: usize = 255;
+/// Longest file handle (RFC 1813 section 2.4, `NFS3_FHSIZE`).
+pub const HANDLE_BYTES_MAX: usize = 64;
+/// Longest path that MOUNT takes (RFC 1813 section 5.1.2, `MNTPATHLEN`).
+pub const MOUNT_PATH_BYTES_MAX: usize = 1024;
+/// Longest name that MOUNT lists (RFC 1813 section 5.1.2, `MNTNAMLEN`).
+pub const MOUNT_NAME_BYTES_MAX: usize = 255;
+/// Most bytes of data in one READ or WRITE, as FSINFO says: one message to an I/O server, and Linux's most.
+pub const IO_BYTES_MAX: usize = wire::limits::PAYLOAD_BYTES_MAX;
+/// Longest name of a lock's or a monitor's owner (`LM_MAXSTRLEN`, `SM_MAXSTRLEN`).
+pub const LOCK_STRING_BYTES_MAX: usize = 1024;
+/// Longest `netobj` of NLM (`MAXNETOBJ_SZ`).
+pub const LOCK_OBJECT_BYTES_MAX: usize = 1024;
+/// Longest address or name that rpcbind takes; theirs have no limit, `h1.h2.h3.h4.h5.h6.h7.h8.p1.p2` has 50 bytes.
+pub const UNIVERSAL_BYTES_MAX: usize = 128;
+
+/// Most bytes of a call without the data of a WRITE: a RENAME with two names of 4 KiB (which is refused, but with its
+/// own error) or a SYMLINK to a path of 4 KiB, credential and verifier of 400 bytes each, and what is between.
+pub const CALL_HEAD_BYTES_MAX: usize = 12 * 1024;
+/// Most bytes of a reply without the data of a READ: the largest listing that a client of ours asks for.
+pub const REPLY_HEAD_BYTES_MAX: usize = 96 * 1024;
+/// Bytes that one read of a stream takes beside the data of a WRITE: some tens of small calls.
+pub const STAGING_BYTES: usize = 8 * 1024;
+/// Fragments that one record may have: Linux sends one; a peer that sends more, and shorter ones, costs time only.
+pub const FRAGMENTS_MAX: u32 = 1024;
+/// Most bytes of names and entries in one answer to READDIR or READDIRPLUS, as FSINFO prefers: more is cut.
+pub const LISTING_BYTES_MAX: u32 = 64 * 1024;
+
+/// Most replies that the duplicate-request cache keeps: a client retransmits over a new connection what the old one had
+/// under way, at most some hundred calls; this is for a hundred such clients.
+pub const REPLIES_MAX: usize = 16 * 1024;
+/// Most bytes of replies that it keeps: those of calls that are kept are about 260 bytes each.
+pub const REPLIES_BYTES_MAX: usize = 8 << 20;
+/// Longest reply that it keeps: two times two attributes, a handle and the header of the reply are below 500 bytes.
+pub const REPLY_BYTES_MAX: usize = 1024;
+
+/// Most exports, and networks of one: more are a mistake, and each call looks at all networks of one export.
+pub const EXPORTS_MAX: usize = 1024;
+/// Most networks of one export.
+pub const NETWORKS_MAX: usize = 256;

@@ -1,0 +1,10 @@
+//! Everything but what stands beside the code.
+
+mod codecs;
+mod exports;
+mod listings;
+mod locks;
+mod material;
+mod oracle;
+mod ports;
+mod record;
