@@ -16,6 +16,7 @@
 //! | [`cookies`] | where a listing goes on, and what fits in one | RFC 1813 sections 3.3.16, 3.3.17 |
 //! | [`exports`] | who may mount what, and as whom | |
 //! | [`replies`] | the duplicate-request cache | RFC 1813 section 4.5 |
+//! | [`server`] | a call as what it asks of the front ring | RFC 1813 section 3.3 |
 //!
 //! Invariants: no length is believed before its bytes are there; what one peer can make us keep has a limit in
 //! [`limits`]; the data of a READ or WRITE is in the frames where it stays, never in a buffer of this crate.
@@ -33,5 +34,6 @@ pub mod portmap;
 pub mod record;
 pub mod replies;
 pub mod rpc;
+pub mod server;
 pub mod v3;
 pub mod xdr;

@@ -5,6 +5,8 @@ mod exports;
 mod listings;
 mod locks;
 mod material;
+mod memory;
 mod oracle;
 mod ports;
 mod record;
+mod server;

@@ -154,8 +154,10 @@ fn nfs_seeds(write: &dyn Fn(&str, &str, &[u8])) {
     use nfs::{exports, handle, nlm, rpc, v3, xdr::encoded};
     let system =
         rpc::System { machine: b"client", groups: rpc::Groups::of([4, 20]), ..Default::default() };
+    let all = exports::parse("/ *(rw)").unwrap();
+    let export = all.iter().next().unwrap().number();
     let named =
-        handle::Named { volume: wire::VolumeId(1), file: FileId::ROOT, generation: 0, export: 7 };
+        handle::Named { volume: wire::VolumeId(1), file: FileId::ROOT, generation: 0, export };
     let root = named.encode(&handle::Key([7; 16]));
     let file = v3::Handle(&root);
     let call = |procedure: v3::Procedure, arguments: &[u8]| {

@@ -1,0 +1,230 @@
+//! One call from its record to its reply.
+
+use super::{Context, Server, data, listing, namespace, objects};
+use crate::exports::Export;
+use crate::handle::Named;
+use crate::record::{MARK_BYTES, Outgoing, Record, begin};
+use crate::rpc::{Acceptance, Call, Reply};
+use crate::v3::{self, Args, Handle, Procedure, Status};
+use crate::xdr::Xdr;
+use core::net::IpAddr;
+use endpoint::Frame;
+use node::rings::{Caller, FileOp, FileReply};
+use std::cell::RefCell;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{self, Poll, Waker};
+use wire::Errno;
+
+/// What passes between a procedure and who executes it.
+#[derive(Default)]
+enum Exchange {
+    #[default]
+    Empty,
+    Asked(FileOp),
+    /// The operation is under way.
+    Waiting,
+    Answered(Result<FileReply, Errno>),
+}
+
+/// How a procedure asks the front ring: one operation at a time.
+#[derive(Clone, Default)]
+pub(super) struct Asker(Rc<RefCell<Exchange>>);
+
+impl Asker {
+    pub(super) async fn ask(&self, op: FileOp) -> Result<FileReply, Errno> {
+        self.0.replace(Exchange::Asked(op));
+        poll_fn(|_| {
+            let mut exchange = self.0.borrow_mut();
+            match std::mem::take(&mut *exchange) {
+                Exchange::Answered(result) => Poll::Ready(result),
+                other => {
+                    *exchange = other;
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+}
+
+/// What is to be done next.
+#[derive(Debug)]
+pub enum Step {
+    /// This is to be asked of the front ring, for this caller; its result is to be given to
+    /// [`answer`](Execution::answer).
+    Ask(Caller, FileOp),
+    /// The call is done.
+    Reply(Executed),
+}
+
+/// The outcome of a call, and whether the duplicate-request cache keeps it.
+#[derive(Debug)]
+pub struct Executed {
+    /// The reply; none to what is no call.
+    pub reply: Option<Outgoing>,
+    /// It may be answered again with the same: JUKEBOX may not.
+    pub is_final: bool,
+}
+
+/// A call that is being executed.
+pub struct Execution {
+    asker: Asker,
+    caller: Caller,
+    procedure: Pin<Box<dyn Future<Output = Executed>>>,
+}
+
+impl Execution {
+    /// Begins the call of a record of `client`. One that cannot be executed comes back as its reply at once.
+    pub fn begin(server: Rc<Server>, client: IpAddr, record: Record) -> Execution {
+        let asker = Asker::default();
+        let caller = caller(&server, client, &record.head);
+        let procedure = Box::pin(execute(server, client, asker.clone(), record));
+        Execution { asker, caller, procedure }
+    }
+
+    /// What is next. To be called again only after [`answer`](Execution::answer).
+    pub fn step(&mut self) -> Step {
+        let mut context = task::Context::from_waker(Waker::noop());
+        match self.procedure.as_mut().poll(&mut context) {
+            Poll::Ready(outcome) => Step::Reply(outcome),
+            Poll::Pending => match self.asker.0.replace(Exchange::Waiting) {
+                Exchange::Asked(op) => Step::Ask(self.caller.clone(), op),
+                _ => panic!("a procedure waits for nothing but its operation"),
+            },
+        }
+    }
+
+    /// What the operation brought.
+    pub fn answer(&mut self, result: Result<FileReply, Errno>) {
+        let waiting = self.asker.0.replace(Exchange::Answered(result));
+        assert!(matches!(waiting, Exchange::Waiting), "one answer to one operation");
+    }
+}
+
+/// The export of a call's first handle, and what the client may there.
+fn export<'s>(server: &'s Server, handle: Handle<'_>) -> Result<&'s Export, Status> {
+    let named = Named::decode(handle, server.volume, &server.key)?;
+    server.exports.numbered(named.export).ok_or(Status::Stale)
+}
+
+fn caller(server: &Server, client: IpAddr, head: &[u8]) -> Caller {
+    let Ok(call) = Call::parse(head) else { return Caller::default() };
+    let options = first_handle(call.arguments)
+        .and_then(|handle| export(server, handle).ok()?.options(client));
+    options.unwrap_or_default().caller(&call.credential)
+}
+
+/// Every procedure but NULL begins with a handle.
+fn first_handle(arguments: &[u8]) -> Option<Handle<'_>> {
+    Handle::take(&mut crate::xdr::Input::new(arguments)).ok()
+}
+
+async fn execute(server: Rc<Server>, client: IpAddr, asker: Asker, record: Record) -> Executed {
+    let call = match Call::parse(&record.head) {
+        Ok(call) => call,
+        Err(no) => {
+            let reply = crate::rpc::refusal(no).map(|refusal| {
+                let mut head = begin(refusal.len());
+                head.extend(refusal);
+                Outgoing::of(head)
+            });
+            return Executed { reply, is_final: true };
+        }
+    };
+    match acceptance(&call) {
+        Err(refused) => plain(call.xid, Reply::Accepted(refused)),
+        Ok((Procedure::Null, _)) => plain(call.xid, Reply::Accepted(Acceptance::Success)),
+        Ok((_, args)) => {
+            let mut head = begin(256);
+            Reply::Accepted(Acceptance::Success).put(call.xid, &mut head);
+            let results = head.len();
+            let (head, data, bytes) =
+                results_of(&server, client, asker, (args, head), record.data).await;
+            let status = &head[results..];
+            let is_final = !status.starts_with(&(Status::Jukebox as u32).to_be_bytes());
+            Executed { reply: Some(Outgoing::with_data(head, data, bytes)), is_final }
+        }
+    }
+}
+
+fn acceptance<'a>(call: &Call<'a>) -> Result<(Procedure, Args<'a>), Acceptance> {
+    if call.program != v3::PROGRAM {
+        return Err(Acceptance::NoProgram);
+    }
+    if call.version != v3::VERSION {
+        return Err(Acceptance::Versions { low: v3::VERSION, high: v3::VERSION });
+    }
+    let procedure = Procedure::of(call.procedure).ok_or(Acceptance::NoProcedure)?;
+    let args = Args::decode(procedure, call.arguments);
+    Ok((procedure, args.map_err(|_| Acceptance::GarbageArguments)?))
+}
+
+fn plain(xid: u32, reply: Reply) -> Executed {
+    let mut head = begin(MARK_BYTES + 28);
+    reply.put(xid, &mut head);
+    Executed { reply: Some(Outgoing::of(head)), is_final: true }
+}
+
+/// A reply's head with its results, and the data behind it.
+pub(super) type Results = (Vec<u8>, Vec<Frame>, usize);
+
+async fn results_of(
+    server: &Server,
+    client: IpAddr,
+    asker: Asker,
+    (args, mut head): (Args<'_>, Vec<u8>),
+    data: Vec<Frame>,
+) -> Results {
+    let mut arguments = Vec::new();
+    args.put(&mut arguments);
+    let handle = first_handle(&arguments).unwrap_or_default();
+    let allowed = export(server, handle).and_then(|export| {
+        let options = export.options(client).ok_or(Status::Acces)?;
+        Ok((options, export.number()))
+    });
+    let (options, export) = match allowed {
+        Ok(allowed) => allowed,
+        Err(status) => {
+            refuse(args.procedure(), status, &mut head);
+            return (head, Vec::new(), 0);
+        }
+    };
+    let context = Context { server, asker, options, export };
+    match args {
+        Args::Read(args) => return data::read(&context, args, head).await,
+        Args::Write(args) => data::write(&context, args, data).await.put(&mut head),
+        Args::Commit(args) => data::commit(&context, args).await.put(&mut head),
+        Args::Readdir(args) => {
+            return (listing::readdir(&context, args, head).await, Vec::new(), 0);
+        }
+        Args::Readdirplus(args) => {
+            return (listing::readdirplus(&context, args, head).await, Vec::new(), 0);
+        }
+        Args::Create(_) | Args::Mkdir(_) | Args::Symlink(_) | Args::Mknod(_) => {
+            namespace::create(&context, args, &mut head).await;
+        }
+        Args::Remove(place) => namespace::remove(&context, place, false).await.put(&mut head),
+        Args::Rmdir(place) => namespace::remove(&context, place, true).await.put(&mut head),
+        Args::Rename(args) => namespace::rename(&context, args).await.put(&mut head),
+        Args::Link(args) => namespace::link(&context, args).await.put(&mut head),
+        args => objects::answer(&context, args, &mut head).await,
+    }
+    (head, Vec::new(), 0)
+}
+
+/// An error before anything is known: without attributes.
+fn refuse(procedure: Procedure, status: Status, head: &mut Vec<u8>) {
+    use Procedure::*;
+    status.put(head);
+    // the number of `post_op_attr` and `pre_op_attr`, all of them absent
+    let absent = match procedure {
+        Null | Getattr => 0,
+        Setattr | Write | Create | Mkdir | Symlink | Mknod | Remove | Rmdir | Commit => 2,
+        Rename => 4,
+        Link => 3,
+        _ => 1,
+    };
+    (0..absent).for_each(|_| false.put(head));
+}
