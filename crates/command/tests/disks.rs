@@ -304,7 +304,8 @@ fn full_and_back(cluster: &mut Cluster, disk: &Path) {
         return; // the manager waits for the grace period before the bytes go
     }
     let write = "cp small again 2>&1 && sync again 2>&1";
-    let tries = format!("for n in $(seq 60); do {write} && echo written && break; sleep 0.5; done");
+    let tries =
+        format!("for n in $(seq 240); do {write} && echo written && break; sleep 0.5; done");
     let said = shell(&mount, 60, &tries);
     assert!(said.ends_with("written\n"), "{said}");
     cluster.remount();

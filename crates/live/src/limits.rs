@@ -31,15 +31,19 @@ pub const META_RESERVE_BYTES: u64 = 16 << 20;
 pub const MEMBERS_RESERVE_BYTES: u64 = 1 << 20;
 /// By how much it is shortened at a time: a checkpoint of some thousand changes.
 pub const META_RESERVE_STEP_BYTES: u64 = 512 << 10;
+/// Where the reserve is small, the part of it that a step is, one in so many.
+pub const META_RESERVE_STEP_SHARE: u64 = 16;
 /// Steps that one change may take of it: another program that takes all that comes free gets no more through it.
 pub const META_RESERVE_STEPS: u32 = 4;
 /// Bytes of appends after which the reserve is looked at, which takes a few system calls: a small part of it.
 pub const META_RESERVE_LOOK_BYTES: u64 = 16 << 10;
 /// Appends after which it is looked at, however small they are.
 pub const META_RESERVE_LOOK_APPENDS: u64 = 16;
-/// The part of it that is for logs alone, one in so many: 4 MiB, some ten thousand removals. It is also how long logs
-/// may be on a disk that is nearly full: a checkpoint takes twice their bytes, and some for the pages above.
-pub const META_RESERVE_LOG_SHARE: u64 = 4;
+/// The part of it that is for logs alone, one in so many: 2 MiB, some thousand removals.
+pub const META_RESERVE_LOG_SHARE: u64 = 8;
+/// On a disk that is nearly full the reserve is so many times as long as the logs: a checkpoint takes three times their
+/// bytes, and the logs grow while it is made.
+pub const META_RESERVE_PER_LOG: u64 = 6;
 /// With so much free beside it, a disk is not nearly full: others do not fill it within the second between checkpoints.
 pub const META_ROOM_BYTES: u64 = 64 << 20;
 /// Where the disk is small, the part of it that is kept, one in so many: 12 MiB of 400.

@@ -25,13 +25,14 @@ use crate::limits::{
     META_HELPERS, META_OPS_PER_POLL, META_RESERVE_LOOK_APPENDS, META_RESERVE_LOOK_BYTES,
 };
 use files::{
-    Home, database_path, gone_path, has_name, log_path, remove, removed, sentence, sync_directory,
+    Home, database_path, gone_path, has_name, log_lengths, log_path, remove, removed, sentence,
+    sync_directory,
 };
 use log::Log;
 use node::Node;
-use node::rings::{MetaDone, MetaError, MetaOp, MetaRequest, MetaWork, StoreId, Ticket};
+use node::rings::{MetaDone, MetaError, MetaOp, MetaRequest, MetaRoom, MetaWork, StoreId, Ticket};
 use reserve::Reserve;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -41,9 +42,11 @@ use wire::Time;
 /// The files of a node's stores. Belongs to the node's thread.
 pub struct Stores {
     homes: BTreeMap<StoreId, Home>,
-    /// Stores whose reserve is in use, as far as was seen.
-    low: BTreeSet<StoreId>,
+    /// How much room each had, as far as was seen.
+    rooms: BTreeMap<StoreId, MetaRoom>,
     logs: BTreeMap<(StoreId, u64), Log>,
+    /// Bytes of logs that were there at the start.
+    earlier: BTreeMap<(StoreId, u64), u64>,
     helpers: Helpers<Job>,
     finished: Vec<Finished>,
     done: VecDeque<MetaDone>,
@@ -59,8 +62,9 @@ impl Stores {
                 .into_iter()
                 .map(|(store, path)| (store, Home::new(path, store)))
                 .collect(),
-            low: BTreeSet::new(),
+            rooms: BTreeMap::new(),
             logs: BTreeMap::new(),
+            earlier: BTreeMap::new(),
             helpers: Helpers::start("meta", META_HELPERS)?,
             finished: Vec::new(),
             done: VecDeque::new(),
@@ -68,7 +72,11 @@ impl Stores {
             serial: 0,
         };
         let all: Vec<StoreId> = stores.homes.keys().copied().collect();
-        all.into_iter().for_each(|store| stores.look_at_reserve(store));
+        for store in all {
+            let lengths = log_lengths(&stores.homes[&store].path, store);
+            stores.earlier.extend(lengths.map(|(log, bytes)| ((store, log), bytes)));
+            stores.look_at_reserve(store);
+        }
         Ok(stores)
     }
 
@@ -112,12 +120,24 @@ impl Stores {
         home.unseen += bytes.max(META_RESERVE_LOOK_BYTES / META_RESERVE_LOOK_APPENDS);
         let is_due = home.unseen >= META_RESERVE_LOOK_BYTES;
         match appended {
-            Ok(()) if is_due || self.low.contains(&store) => self.look_at_reserve(store),
+            Ok(()) if is_due || self.room(store) > MetaRoom::Plenty => self.look_at_reserve(store),
             Err(error) if error.full => {
-                self.low.insert(store);
+                self.rooms.insert(store, self.room(store).max(MetaRoom::Low));
             }
             _ => {}
         }
+    }
+
+    fn room(&self, store: StoreId) -> MetaRoom {
+        self.rooms.get(&store).copied().unwrap_or_default()
+    }
+
+    /// Bytes of all logs of a store.
+    fn log_bytes(&self, store: StoreId) -> u64 {
+        let earlier = self.earlier.iter().filter(|(log, _)| !self.logs.contains_key(log));
+        let earlier = earlier.map(|((of, _), bytes)| (*of, *bytes));
+        let logs = self.logs.iter().map(|((of, _), log)| (*of, log.bytes()));
+        logs.chain(earlier).filter(|(of, _)| *of == store).map(|(_, bytes)| bytes).sum()
     }
 
     /// Makes the reserve where it is not whole. Nothing is made in a directory that is there in place of the store's.
@@ -128,11 +148,13 @@ impl Stores {
             return;
         }
         let reserve = Reserve::of(&self.homes[&store].path, store);
-        let logs = self.logs.iter().filter(|((of, _), _)| *of == store);
-        match reserve.make() && reserve.covers(logs.map(|(_, log)| log.bytes()).sum()) {
-            true => self.low.remove(&store),
-            false => self.low.insert(store),
+        let is_whole = reserve.make();
+        let room = match reserve.covers(self.log_bytes(store)) {
+            false => MetaRoom::Scarce,
+            true if is_whole => MetaRoom::Plenty,
+            true => MetaRoom::Low,
         };
+        self.rooms.insert(store, room);
     }
 
     /// Takes what the helpers finished; whether there was anything.
@@ -168,8 +190,8 @@ impl Stores {
     }
 
     fn end(&mut self, ticket: Ticket, result: Result<(), impl Into<MetaError>>) {
-        let low = self.low.contains(&StoreId::Names);
-        self.done.push_back(MetaDone { ticket, result: result.map_err(Into::into), low });
+        let room = self.room(StoreId::Names);
+        self.done.push_back(MetaDone { ticket, result: result.map_err(Into::into), room });
     }
 
     fn help(&mut self, job: Job) {
@@ -199,8 +221,9 @@ impl Stores {
     }
 
     fn append(&mut self, store: StoreId, log: u64, bytes: &[u8]) -> Result<(), MetaError> {
+        let all = self.log_bytes(store);
         let log = self.log(store, log, true)?.expect("created when there was none");
-        log.append(bytes)
+        log.append(bytes, all)
     }
 
     fn sync(&mut self, ticket: Ticket, store: StoreId, log: u64) -> Result<(), MetaError> {
@@ -273,6 +296,7 @@ impl Stores {
             _ => {}
         }
         self.logs.remove(&(store, log));
+        self.earlier.remove(&(store, log));
         Ok(gone)
     }
 }

@@ -5,8 +5,8 @@ use crate::disk_rig::{Rig, each_engine, object, pattern};
 use live::disk::{DiskConfig, Disks, DisksError, Engine, OpenError};
 use live::meta::{Stores, load};
 use node::rings::{
-    DiskError, DiskFile, DiskOp, DiskReply, MetaDone, MetaError, MetaOp, MetaRequest, MetaWork,
-    StoreId, Ticket,
+    DiskError, DiskFile, DiskOp, DiskReply, MetaDone, MetaError, MetaOp, MetaRequest, MetaRoom,
+    MetaWork, StoreId, Ticket,
 };
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change, mount_remount};
 use rustix::thread::UnshareFlags;
@@ -146,23 +146,40 @@ fn a_full_disk_has_a_reserve_for_the_log() {
             stores.start(MetaRequest { ticket: Ticket(1), store: StoreId::Names, op });
             stores.next_done().expect("done at once")
         };
-        for _ in 0..20 {
+        for _ in 0..10 {
             let found = done(&mut stores, MetaOp::Append { log: 1, bytes: vec![2; 1000] });
             assert_eq!(found.result, Ok(()));
         }
-        assert!(done(&mut stores, MetaOp::Room).low);
+        assert_eq!(done(&mut stores, MetaOp::Room).room, MetaRoom::Low);
         // A start needs none of it either.
         drop(stores);
         let loaded = load(path, StoreId::Names).unwrap();
-        assert_eq!(loaded.logs[0].1.len(), 100 + 20 * 1000);
+        assert_eq!(loaded.logs[0].1.len(), 100 + 10 * 1000);
         drop(loaded);
         let mut stores = Stores::new([(StoreId::Names, path.to_owned())]).unwrap();
-        assert!(done(&mut stores, MetaOp::Append { log: 1, bytes: vec![3; 100] }).low);
+        let small = || MetaOp::Append { log: 1, bytes: vec![3; 100] };
+        assert_eq!(done(&mut stores, small()).room, MetaRoom::Low);
         std::fs::remove_file(&filler).unwrap();
-        assert!(!done(&mut stores, MetaOp::Room).low);
-        assert!(!done(&mut stores, MetaOp::Append { log: 1, bytes: vec![3; 100] }).low);
+        assert_eq!(done(&mut stores, MetaOp::Room).room, MetaRoom::Plenty);
+        assert_eq!(done(&mut stores, small()).room, MetaRoom::Plenty);
         // Long logs wait for the checkpoint first: it must find room also when others take what is free.
-        assert!(done(&mut stores, MetaOp::Append { log: 1, bytes: vec![3; 50_000] }).low);
+        let large = MetaOp::Append { log: 1, bytes: vec![3; 50_000] };
+        assert_eq!(done(&mut stores, large).room, MetaRoom::Scarce);
+        // Logs of the time before count too.
+        drop(stores);
+        drop(load(path, StoreId::Names).unwrap());
+        let mut stores = Stores::new([(StoreId::Names, path.to_owned())]).unwrap();
+        let next = |log| MetaOp::Append { log, bytes: vec![3; 100] };
+        assert_eq!(done(&mut stores, next(2)).room, MetaRoom::Scarce);
+        stores.start(MetaRequest {
+            ticket: Ticket(1),
+            store: StoreId::Names,
+            op: MetaOp::DropLog { log: 1 },
+        });
+        while stores.next_done().is_none() {
+            stores.turn();
+        }
+        assert_eq!(done(&mut stores, next(2)).room, MetaRoom::Plenty);
     });
 }
 
@@ -194,8 +211,8 @@ fn the_end_of_a_checkpoint_makes_the_reserve_again() {
                 std::thread::yield_now();
             }
         };
-        assert!(checkpoint().low);
+        assert_eq!(checkpoint().room, MetaRoom::Low);
         std::fs::remove_file(&filler).unwrap();
-        assert!(!checkpoint().low);
+        assert_eq!(checkpoint().room, MetaRoom::Plenty);
     });
 }

@@ -5,7 +5,7 @@ use members::{
     Client, Config, Identity, Lends, Member, Roles, STORE_KIND, STORE_VERSION, Service, Standing,
     Subscription, join, serve,
 };
-use node::rings::{MetaDone, MetaError, MetaOp};
+use node::rings::{MetaDone, MetaError, MetaOp, MetaRoom};
 use rig::Net;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -72,7 +72,11 @@ impl World {
         self.net.turn();
         while let Some(request) = self.net.nodes[0].take_meta() {
             let result = self.execute(request.op);
-            self.net.nodes[0].meta_done(MetaDone { ticket: request.ticket, result, low: false });
+            self.net.nodes[0].meta_done(MetaDone {
+                ticket: request.ticket,
+                result,
+                room: MetaRoom::Plenty,
+            });
         }
     }
 

@@ -55,6 +55,8 @@ pub const TASKS: usize = 64;
 pub const HEAR_INTERVAL: Duration = Duration::from_secs(1);
 /// Everything acknowledged is on stable storage this long after, without anybody asking.
 pub const SYNC_INTERVAL: Duration = Duration::from_secs(1);
+/// How long a change waits for a checkpoint where the disk has no room for longer logs: less than a call takes at most.
+pub const SCARCE_SPAN: Duration = Duration::from_secs(5);
 /// Calls of one client under way that must not be executed twice; the manager keeps an answer of about 200 bytes for
 /// each.
 pub const SLOTS: usize = 64;

@@ -14,7 +14,7 @@ mod layouts;
 mod quarantine;
 mod upkeep;
 
-use crate::limits::{HEAR_INTERVAL, SLOTS, TASKS};
+use crate::limits::{HEAR_INTERVAL, SCARCE_SPAN, SLOTS, TASKS};
 use crate::lineage::Older;
 use crate::manager::{Manager, Origin, VolumeSettings};
 use crate::objects::Objects;
@@ -27,7 +27,7 @@ use backup::{Backup, Members};
 pub use begin::REFUSED;
 use begin::Stage;
 use compare::Strays;
-use node::rings::{MetaError, MetaOp, StoreId};
+use node::rings::{MetaError, MetaOp, MetaRoom, StoreId};
 use node::{Answer, Cx, Notify, Request};
 pub use quarantine::QuarantineCounters;
 use std::cell::{Cell, RefCell};
@@ -362,6 +362,7 @@ impl<O: Objects> Service<O> {
 
     /// Waits until a change may be applied.
     async fn admit(&self) -> Result<(), Errno> {
+        self.room_for_logs().await;
         loop {
             if self.is_refused() {
                 return Err(REFUSED);
@@ -373,6 +374,17 @@ impl<O: Objects> Service<O> {
                 Err(_) => return Err(self.refusal()),
             }
             progress.await;
+        }
+    }
+
+    /// Waits, where the disk has no room for longer logs, until a checkpoint has let some go. A change after that may
+    /// find no room for its record, and says so.
+    async fn room_for_logs(&self) {
+        let late = self.cx.now() + SCARCE_SPAN;
+        while self.cx.meta_room() == MetaRoom::Scarce && self.cx.now() < late {
+            let progress = self.progress.wait();
+            self.full.notify_all();
+            node::race(self.cx.sleep_until(late), progress).await;
         }
     }
 

@@ -106,6 +106,15 @@ impl Transaction<'_> {
         self.changes.writes.insert(key, Some(value));
     }
 
+    /// Writes the record as it is.
+    pub(crate) fn repeat(&mut self, key: Vec<u8>) -> Result<(), Errno> {
+        match self.get(&key)? {
+            Some(value) => self.put(key, value),
+            None => self.delete(key),
+        }
+        Ok(())
+    }
+
     pub(crate) fn delete(&mut self, key: Vec<u8>) {
         self.changes.bytes += CHANGE_BYTES + key.len();
         self.changes.writes.insert(key, None);

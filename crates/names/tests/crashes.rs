@@ -2,8 +2,9 @@
 
 use crate::common::ROOT;
 use crate::common::cluster::{Cluster, SERVERS, WHO, create};
+use names::limits::SCARCE_SPAN;
 use names::{Client, Final, READ, WRITE};
-use node::rings::{Lock, LockKind};
+use node::rings::{Lock, LockKind, MetaRoom};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use wire::{Errno, FileId, SetAttr};
@@ -422,7 +423,7 @@ fn on_a_full_disk_names_are_removed_and_none_are_made() {
     let mut cluster = Cluster::new(1);
     let client = cluster.client(1);
     cluster.created(&client, b"f", None);
-    cluster.low = true;
+    cluster.meta_room = MetaRoom::Low;
     cluster.created(&client, b"the one that finds out", None);
     let one = client.clone();
     cluster.run(1, async move {
@@ -433,7 +434,37 @@ fn on_a_full_disk_names_are_removed_and_none_are_made() {
         one.rename(&WHO, ROOT, b"f", ROOT, b"g", 0).await.unwrap();
         one.unlink(&WHO, ROOT, b"g").await.unwrap();
     });
-    cluster.low = false;
+    cluster.meta_room = MetaRoom::Plenty;
     cluster.turns(3000);
     cluster.run(1, async move { create(&client, b"a", None).await }).unwrap();
+}
+
+/// What removals log finds no room before a checkpoint has let the logs go that it covers, however many there are.
+#[test]
+fn where_logs_have_no_room_removals_wait_for_checkpoints() {
+    let mut cluster = Cluster::new(1);
+    let client = cluster.client(1);
+    static NAMES: [[u8; 1]; 60] = {
+        let mut names = [[0]; 60];
+        let mut at = 0;
+        while at < names.len() {
+            names[at] = [b'A' + at as u8];
+            at += 1;
+        }
+        names
+    };
+    for name in &NAMES {
+        cluster.created(&client, name, None);
+    }
+    cluster.turns(3000);
+    let (before, begun) = (cluster.checkpoints, cluster.net.now);
+    cluster.log_bytes_max = 2000;
+    for (at, name) in NAMES.iter().enumerate() {
+        let one = client.clone();
+        cluster.run(1, async move { one.unlink(&WHO, ROOT, name).await }).unwrap();
+        // The first one finds out.
+        assert!(at == 0 || cluster.log_bytes() < 3000, "{} bytes", cluster.log_bytes());
+    }
+    assert!(cluster.checkpoints > before + 2);
+    assert!(cluster.net.now.since(begun) < SCARCE_SPAN, "nobody waits for what does not come");
 }

@@ -56,7 +56,7 @@ pub(crate) struct Core {
     pub disk: RefCell<VecDeque<DiskRequest>>,
     pub meta: RefCell<VecDeque<MetaRequest>>,
     /// Whether the store's reserve is in use, by the latest operation on its files.
-    pub meta_low: Cell<bool>,
+    pub meta_room: Cell<MetaRoom>,
     pub spare_frames: Spare<Frame>,
     pub spare_frames_mut: Spare<FrameMut>,
     pub spare_trailers: SpareTrailers,
@@ -128,7 +128,7 @@ impl Cx {
             front_done: RefCell::default(),
             disk: RefCell::default(),
             meta: RefCell::default(),
-            meta_low: Cell::default(),
+            meta_room: Cell::default(),
             spare_frames: Spare::default(),
             spare_frames_mut: Spare::default(),
             spare_trailers: SpareTrailers::default(),
@@ -268,9 +268,9 @@ impl Cx {
         }
     }
 
-    /// Whether the disk of a store is full, so that what is left is for changes that make room.
-    pub fn meta_is_low(&self) -> bool {
-        self.0.meta_low.get()
+    /// How much room the disk of a store has, as the last operation on its files said.
+    pub fn meta_room(&self) -> MetaRoom {
+        self.0.meta_room.get()
     }
 
     /// Asks for an operation on a store's files.

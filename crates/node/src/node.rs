@@ -293,7 +293,7 @@ impl Node {
 
     /// An operation on a store's files has ended.
     pub fn meta_done(&self, done: MetaDone) {
-        self.cx.0.meta_low.set(done.low);
+        self.cx.0.meta_room.set(done.room);
         self.end(done.ticket.0, Outcome::Meta(done.result));
     }
 

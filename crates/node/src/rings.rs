@@ -14,7 +14,7 @@ use wire::attr::{Attr, Errno, SetAttr};
 use wire::field::{Field, Output, fields};
 use wire::{Decoder, FileId, ObjectId, Short};
 
-pub use meta::{MetaDone, MetaError, MetaOp, MetaRequest, MetaWork, StoreId};
+pub use meta::{MetaDone, MetaError, MetaOp, MetaRequest, MetaRoom, MetaWork, StoreId};
 
 /// Names an operation under way, given by who posts it and returned in its completion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]

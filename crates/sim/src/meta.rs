@@ -8,7 +8,7 @@ use crate::disk::{DiskFaults, DiskModel};
 use crate::queue::Picos;
 use crate::random::Random;
 use crate::storage::Crash;
-use node::rings::{MetaDone, MetaError, MetaOp, MetaRequest, StoreId, Ticket};
+use node::rings::{MetaDone, MetaError, MetaOp, MetaRequest, MetaRoom, StoreId, Ticket};
 use std::collections::BTreeMap;
 use store::{MemoryBackend, MemoryLogs};
 
@@ -132,7 +132,7 @@ impl Meta {
             Some(reason) => Err(reason),
             None => self.execute(store, op),
         };
-        Some(MetaDone { ticket, result, low: false })
+        Some(MetaDone { ticket, result, room: MetaRoom::Plenty })
     }
 
     fn refuse(&mut self, op: &MetaOp) -> Option<MetaError> {

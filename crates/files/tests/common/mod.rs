@@ -428,6 +428,6 @@ fn serve_meta(node: &Node, logs: &mut MemoryLogs) {
             }
             MetaOp::Room => Ok(()),
         };
-        node.meta_done(MetaDone { ticket, result, low: false });
+        node.meta_done(MetaDone { ticket, result, room: MetaRoom::Plenty });
     }
 }

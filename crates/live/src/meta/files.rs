@@ -94,12 +94,10 @@ pub fn load(directory: &Path, store: StoreId) -> Result<Loaded, LoadError> {
     let backend = FileBackend::open(&database_path(directory, store), reserve)?;
     sync_directory(directory).map_err(LoadError::Failed)?;
     let mut generations = Vec::new();
-    let prefix = format!("{}.log.", stem(store));
     for name in names(directory)? {
-        let Some(rest) = name.strip_prefix(&prefix) else { continue };
-        match rest.strip_suffix(".gone") {
-            Some(_) => remove(&directory.join(&name)).map_err(LoadError::Failed)?,
-            None => generations.extend(rest.parse::<u64>().ok()),
+        match name.ends_with(".gone") && name.starts_with(&log_prefix(store)) {
+            true => remove(&directory.join(&name)).map_err(LoadError::Failed)?,
+            false => generations.extend(generation(store, &name)),
         }
     }
     generations.sort_unstable();
@@ -109,6 +107,26 @@ pub fn load(directory: &Path, store: StoreId) -> Result<Loaded, LoadError> {
         Ok((log, bytes.map_err(LoadError::Failed)?))
     });
     Ok(Loaded { backend, logs: logs.collect::<Result<_, LoadError>>()? })
+}
+
+fn log_prefix(store: StoreId) -> String {
+    format!("{}.log.", stem(store))
+}
+
+/// The generation of the log of this name.
+fn generation(store: StoreId, name: &str) -> Option<u64> {
+    name.strip_prefix(&log_prefix(store))?.parse().ok()
+}
+
+/// Generation and length of the logs in a directory; of those that can be looked at.
+pub(super) fn log_lengths(directory: &Path, store: StoreId) -> impl Iterator<Item = (u64, u64)> {
+    let names = names(directory).unwrap_or_default().into_iter();
+    names.filter_map(move |name| Some((generation(store, &name)?, name))).filter_map(
+        |(log, name)| {
+            let file = std::fs::metadata(directory.join(name)).ok()?;
+            Some((log, file.len()))
+        },
+    )
 }
 
 fn names(directory: &Path) -> Result<Vec<String>, LoadError> {

@@ -44,7 +44,7 @@ impl Log {
         let mut options = OpenOptions::new();
         let options = options.append(true).create(create).mode(0o600);
         let fail = |error| failed("open", path, &error);
-        let file = match reserve.for_log(|| options.open(path)) {
+        let file = match reserve.for_log(0, || options.open(path)) {
             Err(error) if !create && error.kind() == io::ErrorKind::NotFound => return Ok(None),
             result => result.map_err(fail)?,
         };
@@ -72,12 +72,13 @@ impl Log {
     }
 
     /// Appends all of `record` or nothing. It is in the host's memory then, where a kill of the process leaves it.
-    pub(super) fn append(&mut self, record: &[u8]) -> Result<(), MetaError> {
+    /// All logs of the store together have `all` bytes.
+    pub(super) fn append(&mut self, record: &[u8], all: u64) -> Result<(), MetaError> {
         if let Some(failure) = &self.failure {
             return Err(failure.clone().into());
         }
         let reserve = self.reserve.clone();
-        match reserve.for_log(|| self.write(record)) {
+        match reserve.for_log(all, || self.write(record)) {
             Ok(()) => {
                 self.bytes += record.len() as u64;
                 self.check_name()

@@ -8,10 +8,12 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use wire::limits::BLOCK_BYTES;
 
 use crate::limits::{
-    MEMBERS_RESERVE_BYTES, META_RESERVE_BYTES, META_RESERVE_LOG_SHARE, META_RESERVE_SHARE,
-    META_RESERVE_STEP_BYTES, META_RESERVE_STEPS, META_ROOM_BYTES,
+    MEMBERS_RESERVE_BYTES, META_RESERVE_BYTES, META_RESERVE_LOG_SHARE, META_RESERVE_PER_LOG,
+    META_RESERVE_SHARE, META_RESERVE_STEP_BYTES, META_RESERVE_STEP_SHARE, META_RESERVE_STEPS,
+    META_ROOM_BYTES,
 };
 
 /// The file of a store, by path: the database and the logs come from different threads.
@@ -44,7 +46,10 @@ impl Reserve {
     pub fn covers(&self, logs: u64) -> bool {
         let Ok((wanted, free)) = self.room() else { return true };
         let is_near = free < wanted + META_ROOM_BYTES;
-        wanted == 0 || !is_near || logs * META_RESERVE_LOG_SHARE <= wanted
+        let bytes = self.bytes();
+        // While it is not whole, what is free is all there is: some for logs, some for their checkpoint.
+        let there = if bytes >= wanted { bytes } else { bytes + free / 2 };
+        !is_near || logs * META_RESERVE_PER_LOG <= there
     }
 
     /// Makes it, if there is room for it and as much again; whether it is there now.
@@ -68,15 +73,26 @@ impl Reserve {
         std::fs::metadata(&self.path).map_or(0, |file| file.len())
     }
 
-    /// A change of a log, tried again with a step less of the reserve while there is no room.
-    pub fn for_log<T>(&self, change: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-        self.spend(|| 0, change)
+    /// A change of a log, tried again with a step less of the reserve while there is no room. All logs together have so
+    /// many bytes: where their checkpoint may need the rest of what it may take, they get no more of it.
+    pub fn for_log<T>(&self, logs: u64, change: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+        let kept = || {
+            let bytes = self.bytes();
+            let is_long = logs * META_RESERVE_PER_LOG / 2 > bytes;
+            if is_long && bytes > self.for_logs_alone() { u64::MAX } else { 0 }
+        };
+        self.spend(kept, change)
+    }
+
+    /// The part of it that the database leaves to logs.
+    fn for_logs_alone(&self) -> u64 {
+        self.room().map_or(self.most, |room| room.0) / META_RESERVE_LOG_SHARE
     }
 
     /// The same for the database. A part is left to logs: a checkpoint that finds no room is tried again, a removal
     /// that cannot be logged never makes any.
     pub fn for_database<T>(&self, change: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-        self.spend(|| self.room().map_or(self.most, |room| room.0) / META_RESERVE_LOG_SHARE, change)
+        self.spend(|| self.for_logs_alone(), change)
     }
 
     /// How much of it is `kept` is asked only where there is no room.
@@ -97,7 +113,10 @@ impl Reserve {
     /// Gives up a step of it; whether there was any. Not all at once: others may take what is free at once.
     fn release_down_to(&self, kept: u64) -> bool {
         let bytes = self.bytes();
-        let left = bytes.saturating_sub(META_RESERVE_STEP_BYTES).max(kept);
+        let most = self.room().map_or(self.most, |room| room.0);
+        let step =
+            (most / META_RESERVE_STEP_SHARE).clamp(BLOCK_BYTES as u64, META_RESERVE_STEP_BYTES);
+        let left = bytes.saturating_sub(step).max(kept);
         let shorten = |file: File| file.set_len(left);
         bytes > left && OpenOptions::new().write(true).open(&self.path).and_then(shorten).is_ok()
     }
@@ -135,7 +154,9 @@ mod tests {
         assert!(reserve.make());
         let had = reserve.bytes();
         let full = || Err::<(), _>(io::Error::from_raw_os_error(libc::ENOSPC));
-        assert!(is_full(&reserve.for_log(full).unwrap_err()));
+        assert!(is_full(&reserve.for_log(had, full).unwrap_err()));
+        assert_eq!(reserve.bytes(), had, "longer logs leave it to the checkpoint");
+        assert!(is_full(&reserve.for_log(had / 4, full).unwrap_err()));
         let step = META_RESERVE_STEP_BYTES * u64::from(META_RESERVE_STEPS);
         assert_eq!(reserve.bytes(), had - step);
         for _ in 0..META_RESERVE_BYTES / META_RESERVE_STEP_BYTES {

@@ -12,7 +12,7 @@ use crate::protocol::{Alive, CallNumber, Created, Map, Operation, Outcome, Point
 use crate::quarantine::Wanted;
 use crate::rename::DirectoryEntry;
 use crate::transaction::{CallName, Transaction};
-use node::rings::{LockKind, VolumeSpace};
+use node::rings::{LockKind, MetaRoom, VolumeSpace};
 use node::{Bug, Either, Request, race};
 use std::rc::Rc;
 use wire::field::encoded;
@@ -123,7 +123,7 @@ impl<O: Objects> Service<O> {
         call: CallName,
         operation: &Operation<'_>,
     ) -> Encoded {
-        let full = self.cx.meta_is_low() && operation.takes_room();
+        let full = self.cx.meta_room() > MetaRoom::Plenty && operation.takes_room();
         let admitted = if full { Err(Errno::ENOSPC) } else { self.admit().await };
         let once = self.manager.borrow_mut().change_admitted(
             admitted,

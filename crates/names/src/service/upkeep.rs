@@ -1,6 +1,7 @@
 //! What the manager does unasked: syncs and checkpoints, leases, and bringing to the objects what a change left to do.
 
 use super::Service;
+use crate::keys;
 use crate::limits::{
     BACKGROUND_BATCH, REMOVALS_AT_ONCE, REMOVALS_GATHERED, RETRY_INTERVAL, SYNC_INTERVAL,
 };
@@ -8,7 +9,7 @@ use crate::objects::{Objects, ObjectsOf};
 use crate::record::Removed;
 use crate::sessions::Final;
 use node::limits::scrub_first;
-use node::rings::{MetaOp, MetaWork, StoreId};
+use node::rings::{MetaOp, MetaRoom, MetaWork, StoreId};
 use std::rc::Rc;
 use store::Checkpoint;
 use wire::{Errno, FileId};
@@ -30,7 +31,7 @@ pub(super) fn spawn<O: Objects>(service: &Rc<Service<O>>) {
             syncs.cx.sleep(SYNC_INTERVAL).await;
             // A failure is in the store's state, and everybody who asks for a sync is told.
             let _ = syncs.sync().await;
-            if syncs.cx.meta_is_low() {
+            if syncs.cx.meta_room() > MetaRoom::Plenty {
                 // It is made again as soon as there is room for it.
                 let _ = syncs.cx.meta(StoreId::Names, MetaOp::Room).await;
             }
@@ -42,6 +43,7 @@ pub(super) fn spawn<O: Objects>(service: &Rc<Service<O>>) {
             let full = checkpoints.full.wait();
             node::race(checkpoints.cx.sleep(SYNC_INTERVAL), full).await;
             checkpoints.checkpoint().await;
+            checkpoints.let_logs_go().await;
             checkpoints.end_backups();
         }
     });
@@ -105,6 +107,26 @@ impl<O: Objects> Service<O> {
             // A log that cannot be removed is found and covered again at the next start.
             let _ = self.cx.meta(StoreId::Names, MetaOp::DropLog { log }).await;
         }
+    }
+
+    /// Lets the logs go that a checkpoint covers where the disk has no room for longer ones. What allows it is a record
+    /// behind the checkpoint on stable storage, which else comes with the next changes and the next sync.
+    async fn let_logs_go(self: &Rc<Self>) {
+        if self.cx.meta_room() < MetaRoom::Scarce {
+            return;
+        }
+        let changed = {
+            let mut manager = self.manager.borrow_mut();
+            let admitted = manager.store().admit().map_err(|_| Errno::EIO);
+            admitted.and_then(|()| manager.change(self.origin(0), |t| t.repeat(keys::uptime())))
+        };
+        if let Ok(((), append)) = changed {
+            self.note(self.post(append).await);
+        }
+        // What fails is in the store's state.
+        let _ = self.sync().await;
+        self.drop_logs().await;
+        self.progress.notify_all();
     }
 
     async fn keep_up(self: &Rc<Self>) {

@@ -6,7 +6,7 @@ use names::{
     accept, serve,
 };
 use node::Cx;
-use node::rings::{MetaDone, MetaError, MetaOp, VolumeSpace};
+use node::rings::{MetaDone, MetaError, MetaOp, MetaRoom, VolumeSpace};
 use rig::{Net, node};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -279,6 +279,7 @@ pub struct Cluster {
     pub logs: MemoryLogs,
     pub incarnation: u64,
     pub syncs: u64,
+    pub checkpoints: u64,
     pub handle: Option<Handle>,
     /// Servers that the manager knows of when it starts.
     pub servers: Vec<NodeId>,
@@ -286,7 +287,9 @@ pub struct Cluster {
     pub witnesses: Vec<NodeId>,
     pub append_fails: bool,
     /// The disk's reserve is in use.
-    pub low: bool,
+    pub meta_room: MetaRoom,
+    /// Bytes of all logs beyond which there is no room for more of them.
+    pub log_bytes_max: usize,
     /// The log and the checkpoint do not answer.
     pub stalled: bool,
     /// Room for a record; a checkpoint needs more.
@@ -304,11 +307,13 @@ impl Cluster {
             logs: MemoryLogs::new(),
             incarnation: 1,
             syncs: 0,
+            checkpoints: 0,
             handle: None,
             servers: SERVERS.to_vec(),
             witnesses: Vec::new(),
             append_fails: false,
-            low: false,
+            meta_room: MetaRoom::Plenty,
+            log_bytes_max: usize::MAX,
             stalled: false,
             room: usize::MAX,
             overlay_bytes_max: config().overlay_bytes_max,
@@ -403,12 +408,24 @@ impl Cluster {
                     self.syncs += 1;
                     self.logs.sync(log);
                 }
-                MetaOp::Checkpoint(work) => result = work.run().map_err(MetaError::from),
+                MetaOp::Checkpoint(work) => {
+                    self.checkpoints += 1;
+                    result = work.run().map_err(MetaError::from);
+                }
                 MetaOp::DropLog { log } => self.logs.remove(log),
                 MetaOp::Room => {}
             }
-            self.net.nodes[0].meta_done(MetaDone { ticket: request.ticket, result, low: self.low });
+            let room = match self.log_bytes() > self.log_bytes_max {
+                true => MetaRoom::Scarce,
+                false => self.meta_room,
+            };
+            self.net.nodes[0].meta_done(MetaDone { ticket: request.ticket, result, room });
         }
+    }
+
+    /// Bytes of all logs.
+    pub fn log_bytes(&self) -> usize {
+        self.logs.contents().map(|(_, bytes)| bytes.len()).sum()
     }
 
     pub fn turns(&mut self, count: usize) {

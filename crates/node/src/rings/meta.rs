@@ -74,8 +74,20 @@ pub struct MetaDone {
     pub ticket: Ticket,
     /// Done, or why not.
     pub result: Result<(), MetaError>,
-    /// The disk is full, and what is kept in reserve for changes that make room is in use.
-    pub low: bool,
+    /// How much room the disk has.
+    pub room: MetaRoom,
+}
+
+/// How much room the disk of a store has for its changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MetaRoom {
+    /// For any.
+    #[default]
+    Plenty,
+    /// The disk is full and what is kept in reserve is in use: for changes that make room.
+    Low,
+    /// The logs are as long as the checkpoint of them finds room for: for none, before there was one.
+    Scarce,
 }
 
 /// Why an operation on a store's files failed.
