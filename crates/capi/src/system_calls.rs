@@ -199,3 +199,14 @@ pub unsafe extern "C" fn tpz_send(
     // SAFETY: the caller's promise.
     system_call("tpz_send", fd, |fd| Ok(calls::send(fd, unsafe { given(from, bytes)? }, flags)))
 }
+
+/// Says that `bytes` bytes from `offset` of an open file in a mount of a cluster will be read soon, after all that was
+/// named before; all that follow when `bytes` is 0. The I/O servers read them ahead from their disks, and the mount the
+/// next files ahead of their reader. How many bytes were noted; -1 when it failed: TPZ_EIO where the file is in no mount
+/// (ENOTTY), TPZ_EAGAIN where the mount keeps no more hints. It changes no byte that is read.
+#[unsafe(no_mangle)]
+pub extern "C" fn tpz_prefetch(fd: c_int, offset: u64, bytes: u64) -> isize {
+    let end = if bytes == 0 { u64::MAX } else { offset.saturating_add(bytes) };
+    let noted = |fd: BorrowedFd<'_>| live::fuse::hint::prefetch(fd, offset..end);
+    system_call("tpz_prefetch", fd, |fd| Ok(noted(fd).map(|bytes| bytes as usize)))
+}

@@ -21,7 +21,7 @@ use trapeze::size::Size;
 use trapeze::socket_access::ListenAccess;
 
 pub use disk::{AddDisk, Disk};
-pub use files::{Cat, Cp, Du, Mkdir, Mv, Paths, Rm, default_cluster, in_cluster};
+pub use files::{Cat, Cp, Du, Mkdir, Mv, Paths, Prefetch, Rm, default_cluster, in_cluster};
 pub use forget::Forget;
 pub use manual::{Completions, Man};
 pub use memory::{Listen, Memory};
@@ -75,6 +75,8 @@ pub enum Command {
     Rm(Rm),
     /// Show what the cluster knows of a file: attributes, layout, where its columns are
     Stat(Paths),
+    /// Say which files will be read soon, in order: the servers bring them from their disks into memory
+    Prefetch(Prefetch),
     /// Show room on the cluster
     Df(Target),
     /// Say whether all is well, and list machines; the exit code is 1 when it is not

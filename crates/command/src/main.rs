@@ -19,6 +19,7 @@ mod mount_helper;
 mod mount_options;
 mod new_disk;
 mod papers;
+mod prefetch;
 mod preloaded;
 mod quarantine;
 mod rebalance;
@@ -100,6 +101,7 @@ fn run(command: Command) -> Result<(), Box<dyn std::error::Error>> {
         Command::Du(arguments) => directories::du(&arguments)?,
         Command::Rm(arguments) => tools::rm(&arguments)?,
         Command::Stat(arguments) => tools::stat(&arguments)?,
+        Command::Prefetch(arguments) => prefetch::prefetch(&arguments)?,
         Command::Df(target) => tools::df(&target)?,
         Command::Status(arguments) => status::status(&arguments)?,
         Command::Health(target) => status::health(&target)?,

@@ -30,6 +30,7 @@ mod network;
 mod nodes;
 mod older_store;
 mod page_log;
+mod prefetch;
 mod programs;
 mod random_damage;
 mod refusals;

@@ -65,7 +65,24 @@ pub(crate) enum Prefetched {
     Here(Vec<Frame>),
 }
 
+/// Whether a chunk has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arrived {
+    Nothing,
+    UnderWay,
+    Whole,
+}
+
 impl Chunks {
+    /// What was read ahead of the byte at `offset`.
+    pub fn arrived(&self, offset: u64) -> Arrived {
+        match self.touching(&(offset..offset + 1)).next() {
+            None => Arrived::Nothing,
+            Some((_, chunk)) if chunk.data.is_none() => Arrived::UnderWay,
+            Some(_) => Arrived::Whole,
+        }
+    }
+
     /// A chunk is going to be read: its number, unless a part of it is there.
     fn begin(&mut self, reader: Handle, range: &Range<u64>, room: Room, now: Time) -> Option<u64> {
         if self.touching(range).next().is_some() {
@@ -146,7 +163,7 @@ impl Chunks {
     }
 
     /// Forgets what is too old to be handed out.
-    fn forget_old(&mut self, now: Time) {
+    pub fn forget_old(&mut self, now: Time) {
         self.chunks
             .retain(|_, chunk| chunk.data.is_none() || now.since(chunk.asked) <= AHEAD_AGE_MAX);
     }
@@ -183,15 +200,27 @@ impl Files {
         }
         state.chunks.forget_before(open.handle, stream.position());
         loop {
-            let most = self.config.ahead_bytes_max;
-            let left = most.saturating_sub(self.ahead_used.get());
+            let left = self.config.ahead_bytes_max.saturating_sub(self.ahead_used.get());
             let Some(chunk) = stream.poll_chunk(state.size(), left) else { return };
-            let room = Room::take(&self.ahead_used, chunk.end - chunk.start, most);
-            let room = room.expect("the chunk was planned for what is left");
-            if let Some(number) = state.chunks.begin(open.handle, &chunk, room, self.cx.now()) {
-                self.ahead.push(Job { file: open.file.clone(), range: chunk, number });
-            }
+            self.push_ahead(&open.file, &mut state.chunks, open.handle, chunk);
         }
+    }
+
+    /// Has a chunk read, unless there is no room for it or a part of it is there. Whether it is going to be.
+    pub(crate) fn push_ahead(
+        &self,
+        file: &Rc<File>,
+        chunks: &mut Chunks,
+        reader: Handle,
+        range: Range<u64>,
+    ) -> bool {
+        let (bytes, most) = (range.end - range.start, self.config.ahead_bytes_max);
+        let Some(room) = Room::take(&self.ahead_used, bytes, most) else { return false };
+        let number = chunks.begin(reader, &range, room, self.cx.now());
+        let job = number.map(|number| Job { file: file.clone(), range, number });
+        let is_planned = job.is_some();
+        job.into_iter().for_each(|job| self.ahead.push(job));
+        is_planned
     }
 
     /// Readers who stopped in the middle keep no room from others: what was read ahead of them grows old.
@@ -202,6 +231,7 @@ impl Files {
             return;
         }
         self.ahead_swept.set(now);
+        self.forget_fetched();
         for open in self.table.borrow().opens() {
             open.file.state.borrow_mut().chunks.forget_old(now);
         }

@@ -46,6 +46,7 @@ pub(crate) struct Counters {
     pub failures: Counter,
     pub read_bytes: Counter,
     pub ahead_bytes: Counter,
+    pub hinted_reads: Counter,
     pub written_bytes: Counter,
     pub commits: Counter,
     pub retries: Counter,
@@ -92,4 +93,8 @@ pub struct Report {
     pub handles: usize,
     /// Files that wait for a loop to send or commit.
     pub queued: usize,
+    /// Ranges that applications said they will read and did not yet.
+    pub hints: usize,
+    /// Those that were here when they were read.
+    pub hinted_reads: u64,
 }

@@ -101,6 +101,7 @@ impl Files {
             | FileOp::Fsync { .. }
             | FileOp::FsyncDirectory { .. }
             | FileOp::Seek { .. }
+            | FileOp::Prefetch { .. }
             | FileOp::GetAttr { .. }
             | FileOp::Lookup { .. }
             | FileOp::OpenDirectory { .. }

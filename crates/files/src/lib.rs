@@ -30,6 +30,7 @@ mod desk;
 mod directory;
 mod flags;
 pub mod gather;
+pub mod hints;
 mod holes;
 mod inode;
 pub mod limits;
@@ -49,6 +50,7 @@ pub mod written;
 
 use crate::counters::{Counters, Report};
 use crate::desk::Desks;
+use crate::hints::Hints;
 use crate::inode::File;
 use crate::limits::*;
 use crate::locks::Line;
@@ -152,6 +154,11 @@ pub struct Inner {
     ahead_used: Rc<Cell<u64>>,
     /// When what is old of it was forgotten last, of all files.
     ahead_swept: Cell<Time>,
+    hints: RefCell<Hints>,
+    /// What the servers are to be told of them.
+    tells: WorkQueue<(FileId, Range<u64>)>,
+    /// Files of which something was read ahead for hints, and when.
+    fetched: RefCell<VecDeque<(Time, Rc<File>)>>,
     desks: Desks,
     front_places: Rc<Places>,
     line: Line,
@@ -199,6 +206,9 @@ pub fn serve(cx: &Cx, config: Config, names: names::Client, stripe: stripe::Clie
         ahead_places: Places::new(cx, LATE_MAX, Files::start_ahead_loop),
         ahead_used: Rc::default(),
         ahead_swept: Cell::default(),
+        hints: RefCell::default(),
+        tells: WorkQueue::new(cx),
+        fetched: RefCell::default(),
         desks: Desks::default(),
         front_places: Places::new(cx, BEHIND_MAX, Files::start_front_loop),
         line: Line::default(),
@@ -219,6 +229,7 @@ impl Files {
         let cx = &self.cx;
         (0..SEND_LOOPS).for_each(|_| self.start_work_loop());
         (0..AHEAD_LOOPS).for_each(|_| self.start_ahead_loop());
+        (0..HINT_LOOPS).for_each(|_| self.start_hint_loop());
         cx.spawn("files: alive", self.clone().alive_loop());
         cx.spawn("files: age", self.clone().age_loop());
         cx.spawn("files: left", self.clone().left_loop());
@@ -261,6 +272,8 @@ impl Files {
             files: self.table.borrow().len(),
             handles: self.table.borrow().open_handles(),
             queued: self.work.len(),
+            hints: self.hints.borrow().len(),
+            hinted_reads: counters.hinted_reads.get(),
         }
     }
 

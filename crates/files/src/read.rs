@@ -28,6 +28,7 @@ impl Files {
             return Ok(FileReply::Data { frames: Vec::new(), bytes });
         }
         self.plan_ahead(&open, &range);
+        self.follow_hints(&open, range.start);
         let frames = self.read_range(&open.file, range).await?;
         self.counters.read_bytes.add(bytes as u64);
         Ok(FileReply::Data { frames, bytes })

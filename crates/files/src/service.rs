@@ -32,6 +32,9 @@ impl Files {
                 self.allocate(who, handle, offset, bytes, mode).await
             }
             FileOp::Seek { handle, offset, whence, .. } => self.seek(handle, offset, whence).await,
+            FileOp::Prefetch { handle, offset, bytes, .. } => {
+                self.prefetch(handle, offset, bytes).await
+            }
             FileOp::Open { file, flags } => self.open_file(who, file, flags).await,
             FileOp::Create { parent, name, mode, flags } => {
                 self.create(who, parent, &name, mode, flags).await

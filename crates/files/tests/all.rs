@@ -4,6 +4,7 @@ mod common;
 mod conformance;
 mod economy;
 mod failures;
+mod hints;
 mod interrupts;
 mod kernel;
 mod layouts;

@@ -20,6 +20,7 @@ pub mod abi;
 mod callers;
 mod front;
 mod helper;
+pub mod hint;
 mod landing;
 pub mod limits;
 pub mod listing;

@@ -502,6 +502,14 @@ pub enum FileOp {
         offset: u64,
         whence: u32,
     },
+    /// The application will read so many bytes soon, after all that it named before; 0 is all that follow. The reply is
+    /// how many of them are noted. A hint: nothing else depends on it.
+    Prefetch {
+        file: FileId,
+        handle: Handle,
+        offset: u64,
+        bytes: u64,
+    },
     /// The application gave up on an earlier operation: it ends with EINTR if it still waits. Answered at once, and
     /// never waits behind other operations.
     Interrupt {

@@ -15,6 +15,7 @@
 
 mod away;
 mod commit;
+mod hinted;
 mod room;
 mod store;
 #[cfg(test)]
@@ -34,6 +35,7 @@ pub use away::{InPlace, Network, Recalled};
 pub use commit::Stretch;
 
 use away::{Away, Sent};
+use hinted::Hinted;
 
 /// Names an object in the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -73,6 +75,8 @@ struct Window {
     reused: bool,
     /// When last, with network memory.
     used: Time,
+    /// What it took when a hint brought it, until it is read.
+    hinted_bytes: usize,
     /// Holds what a change under way builds on.
     pinned: bool,
     live: bool,
@@ -94,6 +98,7 @@ impl Window {
             seen: 0,
             reused: false,
             used: Time::ZERO,
+            hinted_bytes: 0,
             pinned: false,
             live: false,
         }
@@ -147,6 +152,7 @@ pub struct Cache {
     free_entries: Vec<u32>,
     dirty_blocks: Vec<usize>,
     away: Away,
+    hinted: Hinted,
 }
 
 /// The bits of `blocks`, numbered within a window.
@@ -233,6 +239,7 @@ impl Cache {
             free_entries: Vec::new(),
             dirty_blocks: vec![0; disks],
             away: Away::default(),
+            hinted: Hinted::default(),
         }
     }
 
@@ -350,6 +357,7 @@ impl Cache {
                 return false;
             };
             let now = self.away.now();
+            self.forget_hinted(slot);
             let window = &mut self.windows[slot as usize];
             window.note_read(wanted, now);
             for block in blocks.clone() {
@@ -421,6 +429,7 @@ impl Cache {
     }
 
     fn release_window(&mut self, slot: u32) {
+        self.forget_hinted(slot);
         let window = std::mem::replace(&mut self.windows[slot as usize], Window::unused());
         assert!(window.live, "a window is released once");
         assert!(!window.pinned, "a change builds on what stays");

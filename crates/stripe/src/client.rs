@@ -9,6 +9,7 @@
 
 mod control;
 mod copy;
+mod hints;
 mod holes;
 mod read;
 mod write;

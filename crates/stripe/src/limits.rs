@@ -60,6 +60,24 @@ pub const READ_AHEAD_QUEUE: usize = 128;
 /// Tasks that read ahead for each disk, so reads of a disk under way on its behalf: with one alone a disk that takes
 /// 1 ms to answer and 9 ms for a window gives nine tenths of its rate.
 pub const READ_AHEAD_TASKS: usize = 4;
+/// PREFETCH requests that may wait; more are refused: 1,024 of 1 MiB are more than any cache keeps for hints.
+pub const HINTS_MAX: usize = 1024;
+/// Tasks that load for them, for each disk: a small file is three reads, of header, checksums and data.
+pub const HINT_TASKS: usize = 4;
+/// The part of the cache's limit for what hints brought and nobody has read, one in so many. Beyond it a hint displaces
+/// what the oldest one brought, and nothing else.
+pub const HINTED_SHARE: usize = 4;
+/// Windows that hints brought and nobody has read: 24 bytes each; as many 5 KiB windows are 20 MiB.
+pub const HINTED_WINDOWS_MAX: usize = 4096;
+/// How long a hint's disk read waits for READs that wait for a disk: where they never end, 10 windows a second.
+pub const HINT_WAIT: Duration = Duration::from_millis(100);
+/// Between two looks at whether there are some.
+pub const HINT_PAUSE: Duration = Duration::from_millis(1);
+/// How long a client waits for the answer to a PREFETCH: nothing depends on it.
+pub const HINT_PATIENCE: Duration = Duration::from_secs(1);
+/// Most bytes of a file that one hint of a client names: 1 MiB of each of four columns.
+pub const HINT_BYTES_MAX: u64 = 4 * TRANSFER_BYTES_MAX as u64;
+
 /// Shortest READ that is answered while the disk still reads, if it takes more than one disk read: below it the
 /// transfer takes less time than a disk's answer varies. Cutting one window into four disk reads made its answer a
 /// tenth slower.

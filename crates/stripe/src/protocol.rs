@@ -88,10 +88,14 @@ pub mod op {
     /// The object is at least `offset` long, with zeros behind its present end; never shorter than it is. EAGAIN as of
     /// [`WRITE`]. Stable when the reply comes, with everything written before.
     pub const GROW: u16 = 25;
+    /// Pure. As [`READ`], of what will be read soon: the blocks are brought into memory while no reader waits for a
+    /// disk. The reply has no data and comes at once. EAGAIN when the server has as many of these to do as it notes.
+    pub const PREFETCH: u16 = 26;
 
     /// Whether the operation may be executed twice, so that no reply is kept for it.
     pub fn is_pure(op: u16) -> bool {
-        matches!(op, READ | ATTRIBUTES | SPACE | LIST | WITNESS | SEEK | DESCRIBE | DESCRIPTION)
+        matches!(op, READ | ATTRIBUTES | SPACE | LIST | WITNESS | SEEK | DESCRIBE)
+            || matches!(op, DESCRIPTION | PREFETCH)
     }
 }
 

@@ -5,6 +5,7 @@
 //! answer leaves the request pending.
 
 mod ahead;
+mod hints;
 mod load;
 mod network;
 mod plan;

@@ -88,6 +88,12 @@ pub struct ServerCounters {
     pub disk_reads: u64,
     /// Bytes that they asked for.
     pub disk_read_bytes: u64,
+    /// PREFETCH requests.
+    pub hints: u64,
+    /// Those of them that were refused, since too many waited.
+    pub hints_refused: u64,
+    /// Bytes that they brought into memory.
+    pub hinted_bytes: u64,
     /// Chunks that left the cache for network memory.
     pub network_sent: u64,
     /// Chunks that came back from there instead of from a disk, or of which blocks did.
@@ -151,6 +157,9 @@ pub(crate) struct Inner {
     pub hits: Cell<u32>,
     pub ahead: RefCell<VecDeque<(Rc<Object>, u64)>>,
     pub ahead_queued: Notify,
+    /// PREFETCH requests to be done.
+    pub hints: RefCell<VecDeque<ObjectRequest>>,
+    pub hints_queued: Notify,
     problems: RefCell<VecDeque<String>>,
     started: Cell<bool>,
     changed: Notify,
@@ -186,6 +195,8 @@ pub fn serve(cx: &Cx, config: ServerConfig) -> Server {
         hits: Cell::default(),
         ahead: RefCell::default(),
         ahead_queued: Notify::new(cx),
+        hints: RefCell::default(),
+        hints_queued: Notify::new(cx),
         problems: RefCell::default(),
         started: Cell::new(false),
         changed: Notify::new(cx),
@@ -242,6 +253,10 @@ async fn start(inner: Rc<Inner>) {
     }
     for _ in 0..READ_AHEAD_TASKS * inner.disks.len() {
         inner.cx.spawn("stripe read-ahead", inner.clone().read_ahead());
+    }
+    for _ in 0..HINT_TASKS * inner.disks.len() {
+        let service = inner.clone();
+        inner.cx.spawn("stripe hints", async move { service.follow_hints().await });
     }
     inner.cx.spawn("stripe room", inner.clone().keep_room());
     inner.started.set(true);
@@ -391,6 +406,7 @@ impl Inner {
             op::PUNCH => self.punch(&request, ask).await,
             op::GROW => self.grow(ask).await,
             op::SEEK => self.seek(ask).await,
+            op::PREFETCH => self.note_hint(ask),
             op::INHERIT => self.inherit(&request, ask).await,
             op::VACATE => self.vacate(ask).await,
             op::ATTRIBUTES => self.attributes(ask).await,

@@ -20,6 +20,7 @@ use node::rings::{
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io::{Read, Write};
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
@@ -251,6 +252,25 @@ impl Volume {
         let flushed = self.ask(path, FileOp::Flush { file, handle, owner: 0 });
         self.ask(path, FileOp::Release { file, handle, owner: None })?;
         flushed.map(drop)
+    }
+
+    /// Says that this range of a file will be read soon, after all that was named before: the I/O servers bring it from
+    /// their disks into memory, and files that are read through this volume are read ahead in the order in which they
+    /// were named. How many of its bytes are noted, the first ones; EAGAIN when there are too many hints already. A hint
+    /// changes no byte that is read.
+    pub fn prefetch(&mut self, path: &Path, range: Range<u64>) -> Result<u64> {
+        let file = self.stat(path)?.file;
+        let handle = self.open(path, file, 0)?;
+        let (offset, bytes) = (range.start, range.end.saturating_sub(range.start));
+        let noted = match bytes {
+            0 => Ok(FileReply::Offset(0)),
+            _ => self.ask(path, FileOp::Prefetch { file, handle, offset, bytes }),
+        };
+        self.release(path, file, handle)?;
+        match noted? {
+            FileReply::Offset(bytes) => Ok(bytes),
+            other => unreachable!("bytes were noted, {other:?} came"),
+        }
     }
 
     /// Copies a file's bytes out; how many. `progress` hears of each piece.

@@ -62,6 +62,19 @@ pub struct Cp {
 }
 
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Through a mount, its reader then finds each file here as it comes to it:\n  trapeze prefetch /mnt/data/batch-17/* && train /mnt/data/batch-17\n\nAs :/path only the servers' memory is filled, for whichever client reads then.\nHints take a part of the servers' memory and are forgotten when they do not come true; they change no byte that is read."
+)]
+pub struct Prefetch {
+    #[command(flatten)]
+    pub target: Target,
+    /// Files and directories with all that is in them, in the order in which they will be read: in a mount, or :/path in
+    /// the cluster
+    #[arg(required = true, value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+}
+
+#[derive(Debug, Args)]
 pub struct Rm {
     #[command(flatten)]
     pub target: Target,

@@ -363,6 +363,15 @@ impl<A: Ask> Client<A> {
         }
     }
 
+    /// Says that `bytes` bytes from `offset` will be read soon, all that follow if it says 0; how many are noted.
+    pub async fn prefetch(&self, open: Opened, offset: u64, bytes: u64) -> Result<u64, Errno> {
+        let (file, handle) = (open.file, open.handle);
+        match self.ask(FileOp::Prefetch { file, handle, offset, bytes }).await? {
+            FileReply::Offset(bytes) => Ok(bytes),
+            other => unexpected(other),
+        }
+    }
+
     /// A new file with these bytes, closed.
     pub async fn put(&self, parent: FileId, name: &[u8], bytes: &[u8]) -> Result<FileId, Errno> {
         let open = self.create(parent, name, WRITE_ONLY | TRUNCATE).await?;

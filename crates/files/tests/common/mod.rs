@@ -232,6 +232,10 @@ impl World {
         self.machines[&(100 + index)].services.files.clone().expect("a client")
     }
 
+    pub fn io(&self, id: u16) -> stripe::Server {
+        self.machines[&id].services.io.clone().expect("an I/O server")
+    }
+
     /// The handle of client `index`'s node, and a client of the manager on it, as an administrator's tool has one.
     pub fn names(&self, index: u16) -> (node::Cx, names::Client) {
         let cx = self.machines[&(100 + index)].node.as_ref().expect("it runs").cx().clone();

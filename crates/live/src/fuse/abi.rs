@@ -122,6 +122,8 @@ pub const OPEN_KILL_SUIDGID: u32 = 1 << 0;
 pub const GETATTR_FH: u32 = 1 << 0;
 /// `FUSE_RELEASE_FLOCK_UNLOCK`: the owner's flock ends with the handle.
 pub const RELEASE_FLOCK_UNLOCK: u32 = 1 << 1;
+/// `FUSE_IOCTL_DIR`: of a directory.
+pub const IOCTL_DIR: u32 = 1 << 4;
 /// `FUSE_FSYNC_FDATASYNC`: data only.
 pub const FSYNC_FDATASYNC: u32 = 1 << 0;
 /// `FUSE_LK_FLOCK`: the lock is of the whole file.

@@ -142,6 +142,9 @@ fn put_body(
         (Shape::Offset, FileReply::Offset(offset)) => {
             out.u64(offset);
         }
+        (Shape::Noted { offset }, FileReply::Offset(bytes)) => {
+            out.u32(0).u32(0).u32(0).u32(0).u64(*offset).u64(bytes);
+        }
         _ => return Err(Errno::EIO),
     }
     Ok(Tail::default())

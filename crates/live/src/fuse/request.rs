@@ -4,6 +4,7 @@
 //! panic; a name that leaves here is 1 to 255 bytes long and has neither slash nor zero in it.
 
 use super::abi::{self, Input, change, opcode};
+use super::hint;
 use super::limits::{IO_BYTES_MAX, XATTR_BYTES_MAX};
 use super::listing::Listing;
 use node::rings::{
@@ -87,6 +88,11 @@ pub enum Shape {
     SetLock,
     /// `fuse_lseek_out`.
     Offset,
+    /// `fuse_ioctl_out` and the range of [`PREFETCH`](super::hint::PREFETCH).
+    Noted {
+        /// Where the range begins.
+        offset: u64,
+    },
 }
 
 /// What the kernel wants.
@@ -164,7 +170,10 @@ pub fn parse(header: &Header, body: &[u8]) -> Result<KernelRequest, Errno> {
         opcode::INTERRUPT => Ok(KernelRequest::Interrupt { unique: input.u64()? }),
         opcode::DESTROY => Ok(KernelRequest::Destroy),
         opcode::NOTIFY_REPLY => Ok(KernelRequest::Nothing),
-        opcode::IOCTL => Ok(KernelRequest::Refused(Errno(libc::ENOTTY as u16))),
+        opcode::IOCTL => Ok(match hint::parse(file, input) {
+            Ok((op, offset)) => KernelRequest::Operation(op, Shape::Noted { offset }),
+            Err(errno) => KernelRequest::Refused(errno),
+        }),
         opcode::WRITE => Err(Errno::EINVAL),
         _ => {
             let operation = match header.opcode {
