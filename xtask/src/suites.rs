@@ -131,9 +131,10 @@ const FRESH_SEEDS: [(&str, u64); 5] = [
     ("power-cuts", 28),
 ];
 /// Run with fresh seeds for 400 seconds each in a soak.
-const EXPERIMENTS: [&str; 15] = [
+const EXPERIMENTS: [&str; 16] = [
     "one-mount",
     "two-mounts",
+    "hinted-files",
     "long-files",
     "power-cuts",
     "network-memory",

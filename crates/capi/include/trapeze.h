@@ -970,8 +970,8 @@ ptrdiff_t tpz_send(int fd, const void *from, size_t bytes, int flags);
 
 // Says that `bytes` bytes from `offset` of an open file in a mount of a cluster will be read soon, after all that was
 // named before; all that follow when `bytes` is 0. The I/O servers read them ahead from their disks, and the mount the
-// next files ahead of their reader. How many bytes were noted; -1 when it failed: TPZ_EIO where the file is in no mount
-// (ENOTTY), TPZ_EAGAIN where the mount keeps no more hints. It changes no byte that is read.
+// next files ahead of their reader. How many bytes were noted; -1 when it failed: tpz_errno() is ENOTTY where the file
+// is in no mount, EAGAIN where the mount keeps no more hints. It changes no byte that is read.
 ptrdiff_t tpz_prefetch(int fd, uint64_t offset, uint64_t bytes);
 
 // Arms a token with a frame: one payload that comes with the token lands there. The frame is the table's until a

@@ -202,8 +202,8 @@ pub unsafe extern "C" fn tpz_send(
 
 /// Says that `bytes` bytes from `offset` of an open file in a mount of a cluster will be read soon, after all that was
 /// named before; all that follow when `bytes` is 0. The I/O servers read them ahead from their disks, and the mount the
-/// next files ahead of their reader. How many bytes were noted; -1 when it failed: TPZ_EIO where the file is in no mount
-/// (ENOTTY), TPZ_EAGAIN where the mount keeps no more hints. It changes no byte that is read.
+/// next files ahead of their reader. How many bytes were noted; -1 when it failed: tpz_errno() is ENOTTY where the file
+/// is in no mount, EAGAIN where the mount keeps no more hints. It changes no byte that is read.
 #[unsafe(no_mangle)]
 pub extern "C" fn tpz_prefetch(fd: c_int, offset: u64, bytes: u64) -> isize {
     let end = if bytes == 0 { u64::MAX } else { offset.saturating_add(bytes) };

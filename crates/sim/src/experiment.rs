@@ -75,6 +75,8 @@ pub struct Shape {
     pub lend_mib: u32,
     /// In so many seconds everything that machines store is read once; at 0 once a week, which is never.
     pub scrub_seconds: u32,
+    /// Whether applications say what they will read, which may be right or wrong.
+    pub hints: bool,
 }
 
 impl Shape {
@@ -99,6 +101,7 @@ impl Default for Shape {
             widens_per_minute: 0,
             lend_mib: 0,
             scrub_seconds: 0,
+            hints: false,
         }
     }
 }

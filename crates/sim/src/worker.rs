@@ -84,6 +84,7 @@ enum InFlight {
     Truncate { id: WriteId },
     Zero { id: WriteId },
     Seek((Sought, u64)),
+    Hint { most: u64 },
     Fsync,
     Flush,
     Release,
@@ -119,6 +120,7 @@ pub struct Worker {
     pub mount: NodeId,
     number: usize,
     sizes: Sizes,
+    hints: bool,
     random: Random,
     home: Option<FileId>,
     /// The same when a power cut has taken it: its names are known by the mount that made them.
@@ -177,6 +179,7 @@ impl Worker {
             mount,
             number,
             sizes: Sizes::of(shape),
+            hints: shape.hints,
             random: Random::new(seed, &format!("worker {number}")),
             home: None,
             last_home: None,
@@ -368,6 +371,7 @@ impl Worker {
             (InFlight::Truncate { id }, FileReply::Attr(_))
             | (InFlight::Zero { id }, FileReply::Done) => model.data.ends(id, true, now),
             (InFlight::Seek(what), FileReply::Offset(at)) => self.sought(what, at, begun, model)?,
+            (InFlight::Hint { most }, FileReply::Offset(noted)) if noted <= most => {}
             (InFlight::Fsync, FileReply::Done) => {
                 self.published(true, begun, model, now);
                 if let (Some(home), Some(open)) = (self.home, &self.open) {

@@ -75,6 +75,7 @@ fn passes_in(seed: u64, text: &str) {
 const DECAYING_DISKS: &str = include_str!("../../../experiments/decaying-disks.toml");
 const FULL_DISKS: &str = include_str!("../../../experiments/full-disks.toml");
 const FAILING_DISKS: &str = include_str!("../../../experiments/failing-disks.toml");
+const HINTED_FILES: &str = include_str!("../../../experiments/hinted-files.toml");
 const POWER_CUTS: &str = include_str!("../../../experiments/power-cuts.toml");
 
 fn columns_move(mounts: u16) {
@@ -95,6 +96,12 @@ fn columns_move_under_load() {
 #[test]
 fn columns_move_while_two_mounts_write() {
     columns_move(2);
+}
+
+/// Applications say what they will read, rightly or wrongly: every read returns what it returns without hints.
+#[test]
+fn hints_change_no_byte_under_faults() {
+    (1..=4).for_each(|seed| passes_in(seed, HINTED_FILES));
 }
 
 /// Reads so long that a server answers them while its disk still reads.

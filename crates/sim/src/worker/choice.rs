@@ -180,6 +180,13 @@ impl Worker {
             return Some((FileOp::Flush { file, handle, owner: 0 }, InFlight::Flush));
         }
         self.open.as_mut().expect("as above").left -= 1;
+        // Drawn only where there are hints: the seeds of other experiments stay what they are.
+        if self.hints && self.random.below(6) == 0 {
+            let offset = self.random.below(self.sizes.file);
+            let bytes = self.random.within(1, self.sizes.file);
+            let op = FileOp::Prefetch { file, handle, offset, bytes };
+            return Some((op, InFlight::Hint { most: bytes }));
+        }
         if self.random.below(8) == 0 {
             return Some(self.choose_hole((file, handle), model, now));
         }
