@@ -121,8 +121,7 @@ impl Hints {
         Some(fetched)
     }
 
-    /// The reader was `late` for a hint that was read ahead: it was still under way; or else so early that what was read
-    /// ahead was too old.
+    /// What was read ahead for a hint came too `late` for its reader; or else so early that it had grown too old.
     pub fn handle_miss(&mut self, late: bool) {
         let depth = if late { self.depth * 2 } else { self.depth / 2 };
         self.depth = depth.clamp(HINT_DEPTH_MIN, HINT_DEPTH_MAX);

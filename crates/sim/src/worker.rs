@@ -84,7 +84,7 @@ enum InFlight {
     Truncate { id: WriteId },
     Zero { id: WriteId },
     Seek((Sought, u64)),
-    Hint { most: u64 },
+    Hint,
     Fsync,
     Flush,
     Release,
@@ -362,8 +362,7 @@ impl Worker {
                 frames.iter().for_each(|frame| data.extend_from_slice(frame));
                 data.truncate(bytes);
                 let Some(open) = &self.open else { return Ok(()) };
-                let (reader, file) = (self.reader(begun), open.file);
-                model.data.check_read(&reader, file, offset, asked, &data)?;
+                model.data.check_read(&self.reader(begun), open.file, offset, asked, &data)?;
             }
             (InFlight::Size { file }, FileReply::Attr(attr)) => {
                 model.data.check_size(&self.reader(begun), file, attr.size)?;
@@ -371,7 +370,6 @@ impl Worker {
             (InFlight::Truncate { id }, FileReply::Attr(_))
             | (InFlight::Zero { id }, FileReply::Done) => model.data.ends(id, true, now),
             (InFlight::Seek(what), FileReply::Offset(at)) => self.sought(what, at, begun, model)?,
-            (InFlight::Hint { most }, FileReply::Offset(noted)) if noted <= most => {}
             (InFlight::Fsync, FileReply::Done) => {
                 self.published(true, begun, model, now);
                 if let (Some(home), Some(open)) = (self.home, &self.open) {
@@ -389,7 +387,8 @@ impl Worker {
             (InFlight::Listing { handle, names, .. }, FileReply::Entries { entries, end }) => {
                 return self.listed(handle, names, entries, end, model);
             }
-            (InFlight::CloseListing { .. }, FileReply::Done) => {}
+            (InFlight::Hint, FileReply::Offset(_))
+            | (InFlight::CloseListing { .. }, FileReply::Done) => {}
             (InFlight::SyncHome, FileReply::Done) => {
                 self.home.into_iter().for_each(|home| model.names.synced(home));
             }

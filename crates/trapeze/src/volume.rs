@@ -256,8 +256,8 @@ impl Volume {
 
     /// Says that this range of a file will be read soon, after all that was named before: the I/O servers bring it from
     /// their disks into memory, and files that are read through this volume are read ahead in the order in which they
-    /// were named. How many of its bytes are noted, the first ones; EAGAIN when there are too many hints already. A hint
-    /// changes no byte that is read.
+    /// were named. How many of its bytes are noted, the first ones; EAGAIN when there are too many hints already. A
+    /// hint changes no byte that is read.
     pub fn prefetch(&mut self, path: &Path, range: Range<u64>) -> Result<u64> {
         let file = self.stat(path)?.file;
         let handle = self.open(path, file, 0)?;

@@ -68,8 +68,8 @@ pub struct Cp {
 pub struct Prefetch {
     #[command(flatten)]
     pub target: Target,
-    /// Files and directories with all that is in them, in the order in which they will be read: in a mount, or :/path in
-    /// the cluster
+    /// Files and directories with all that is in them, in the order in which they will be read: in a mount, or :/path
+    /// in the cluster
     #[arg(required = true, value_name = "PATH")]
     pub paths: Vec<PathBuf>,
 }

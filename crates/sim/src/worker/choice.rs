@@ -185,7 +185,7 @@ impl Worker {
             let offset = self.random.below(self.sizes.file);
             let bytes = self.random.within(1, self.sizes.file);
             let op = FileOp::Prefetch { file, handle, offset, bytes };
-            return Some((op, InFlight::Hint { most: bytes }));
+            return Some((op, InFlight::Hint));
         }
         if self.random.below(8) == 0 {
             return Some(self.choose_hole((file, handle), model, now));
