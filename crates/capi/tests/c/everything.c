@@ -1,4 +1,5 @@
 /* Every function of trapeze.h, each with what it must do and with what it must refuse, in one process. */
+#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -325,6 +326,10 @@ static void plain_system_calls(void)
     REFUSED(tpz_writev(ends[0], given, 1025) == -1 ? tpz_errno() : 0, TPZ_EINVAL, "0 to 1024");
     REFUSED(tpz_recv(ends[1], NULL, 1, 0) == -1 ? tpz_errno() : 0, TPZ_EINVAL, "buffer is NULL");
     REFUSED(tpz_send(-1, from, 1, 0) == -1 ? tpz_errno() : 0, TPZ_EBADF, "descriptor -1");
+    REFUSED(tpz_prefetch(-1, 0, 0) == -1 ? tpz_errno() : 0, TPZ_EBADF, "descriptor -1");
+    FILE *elsewhere = tmpfile();
+    EXPECT(elsewhere != NULL && tpz_prefetch(fileno(elsewhere), 0, 4096) == -1 && tpz_errno() == ENOTTY);
+    EXPECT(fclose(elsewhere) == 0);
     EXPECT(tpz_recv(ends[1], into, 1, MSG_DONTWAIT) == -1 && tpz_errno() == TPZ_EAGAIN);
     close(ends[0]);
     close(ends[1]);
