@@ -57,6 +57,8 @@ pub const HEAR_INTERVAL: Duration = Duration::from_secs(1);
 pub const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a change waits for a checkpoint where the disk has no room for longer logs: less than a call takes at most.
 pub const SCARCE_SPAN: Duration = Duration::from_secs(5);
+/// Pause before the next checkpoint where one has made no room.
+pub const SCARCE_PAUSE: Duration = Duration::from_millis(100);
 /// Calls of one client under way that must not be executed twice; the manager keeps an answer of about 200 bytes for
 /// each.
 pub const SLOTS: usize = 64;

@@ -3,7 +3,8 @@
 use super::Service;
 use crate::keys;
 use crate::limits::{
-    BACKGROUND_BATCH, REMOVALS_AT_ONCE, REMOVALS_GATHERED, RETRY_INTERVAL, SYNC_INTERVAL,
+    BACKGROUND_BATCH, REMOVALS_AT_ONCE, REMOVALS_GATHERED, RETRY_INTERVAL, SCARCE_PAUSE,
+    SYNC_INTERVAL,
 };
 use crate::objects::{Objects, ObjectsOf};
 use crate::record::Removed;
@@ -126,6 +127,9 @@ impl<O: Objects> Service<O> {
         // What fails is in the store's state.
         let _ = self.sync().await;
         self.drop_logs().await;
+        if self.cx.meta_room() == MetaRoom::Scarce {
+            self.cx.sleep(SCARCE_PAUSE).await;
+        }
         self.progress.notify_all();
     }
 
