@@ -16,6 +16,9 @@ use std::ops::Range;
 use std::rc::Rc;
 use wire::Time;
 
+/// The handle of chunks that no open file's reader asked for.
+pub(crate) const NO_READER: Handle = Handle(0);
+
 /// The chunks of one file, by first byte.
 #[derive(Default)]
 pub(crate) struct Chunks {
@@ -166,6 +169,11 @@ impl Chunks {
     pub fn forget_old(&mut self, now: Time) {
         self.chunks
             .retain(|_, chunk| chunk.data.is_none() || now.since(chunk.asked) <= AHEAD_AGE_MAX);
+    }
+
+    /// Forgets what was read ahead for no open file.
+    pub fn forget_hinted(&mut self) {
+        self.chunks.retain(|_, chunk| chunk.reader != NO_READER);
     }
 
     /// Forgets everything.

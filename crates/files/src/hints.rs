@@ -6,7 +6,7 @@
 //! Hints are only hints: wrong ones cost reads that nobody waits for.
 
 use crate::Files;
-use crate::ahead::Arrived;
+use crate::ahead::{Arrived, NO_READER};
 use crate::limits::*;
 use crate::table::Open;
 use node::rings::{FileReply, Handle};
@@ -196,9 +196,6 @@ impl Hints {
         }
     }
 }
-
-/// The handle of chunks that no open file's reader asked for.
-const NO_READER: Handle = Handle(0);
 
 impl Files {
     /// An application will read `bytes` bytes of an open file from `offset` soon, all that follow if it says 0. Returns

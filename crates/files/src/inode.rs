@@ -214,6 +214,9 @@ impl State {
         if entry.attr.change != self.entry.attr.change {
             self.chunks.clear();
             self.plain = false;
+        } else if entry.writers {
+            // What others write changes the version no sooner than they close the file.
+            self.chunks.forget_hinted();
         }
         if let Some(local) = &mut self.local {
             let own = if cut { self.written.end() } else { local.size };

@@ -147,3 +147,22 @@ fn a_server_that_is_away_does_not_hold_up_a_hint() {
     (10..13).for_each(|server| world.start(server));
     assert!(world.block_on(client.read(open, 0, BYTES)) == Ok(content(0)));
 }
+
+/// Another client that still has a file open has written and synced it after it was read ahead here.
+#[test]
+fn what_was_read_ahead_does_not_hide_what_others_have_synced_since() {
+    let (mut world, files) = cold(2);
+    name_all(&mut world, 0, &files);
+    let (one, other) = (world.client(0), world.client(1));
+    let first = world.block_on(one.open(files[0], READ_ONLY)).expect("open");
+    world.block_on(one.read(first, 0, BYTES)).expect("read");
+    world.run(Duration::from_millis(20));
+    let new = pattern(99, 0, BYTES);
+    world.block_on(async {
+        let open = other.open(files[1], READ_WRITE).await.expect("open");
+        other.write(open, 0, &new).await.expect("write");
+        other.fsync(open).await.expect("sync");
+    });
+    let open = world.block_on(one.open(files[1], READ_ONLY)).expect("open");
+    assert!(world.block_on(one.read(open, 0, BYTES)).expect("read") == new);
+}
