@@ -86,7 +86,11 @@ impl Reserve {
 
     /// The part of it that the database leaves to logs.
     fn for_logs_alone(&self) -> u64 {
-        self.room().map_or(self.most, |room| room.0) / META_RESERVE_LOG_SHARE
+        self.wanted() / META_RESERVE_LOG_SHARE
+    }
+
+    fn wanted(&self) -> u64 {
+        self.room().map_or(self.most, |(wanted, _)| wanted)
     }
 
     /// The same for the database. A part is left to logs: a checkpoint that finds no room is tried again, a removal
@@ -113,9 +117,8 @@ impl Reserve {
     /// Gives up a step of it; whether there was any. Not all at once: others may take what is free at once.
     fn release_down_to(&self, kept: u64) -> bool {
         let bytes = self.bytes();
-        let most = self.room().map_or(self.most, |room| room.0);
-        let step =
-            (most / META_RESERVE_STEP_SHARE).clamp(BLOCK_BYTES as u64, META_RESERVE_STEP_BYTES);
+        let share = self.wanted() / META_RESERVE_STEP_SHARE;
+        let step = share.clamp(BLOCK_BYTES as u64, META_RESERVE_STEP_BYTES);
         let left = bytes.saturating_sub(step).max(kept);
         let shorten = |file: File| file.set_len(left);
         bytes > left && OpenOptions::new().write(true).open(&self.path).and_then(shorten).is_ok()
