@@ -17,6 +17,7 @@
 //! | [`exports`] | who may mount what, and as whom | |
 //! | [`replies`] | the duplicate-request cache | RFC 1813 section 4.5 |
 //! | [`server`] | a call as what it asks of the front ring | RFC 1813 section 3.3 |
+//! | [`front`] | connections, their calls, and what they may hold | RFC 1813 section 4 |
 //!
 //! Invariants: no length is believed before its bytes are there; what one peer can make us keep has a limit in
 //! [`limits`]; the data of a READ or WRITE is in the frames where it stays, never in a buffer of this crate.
@@ -25,6 +26,7 @@
 pub mod convert;
 pub mod cookies;
 pub mod exports;
+pub mod front;
 pub mod handle;
 pub mod limits;
 pub mod mount;

@@ -1,5 +1,7 @@
 //! Limits of the protocols, with the arithmetic that chose them.
 
+use std::time::Duration;
+
 /// Longest credential or verifier (RFC 5531 section 8.2).
 pub const AUTH_BYTES_MAX: usize = 400;
 /// Most supplementary groups of AUTH_SYS (RFC 5531 appendix A).
@@ -45,3 +47,35 @@ pub const REPLY_BYTES_MAX: usize = 1024;
 pub const EXPORTS_MAX: usize = 1024;
 /// Most networks of one export.
 pub const NETWORKS_MAX: usize = 256;
+
+/// How long a file that calls read or wrote stays open: a client reads on or writes on within it.
+pub const OPEN_SPAN: Duration = Duration::from_secs(2);
+/// Most files that stay open; the oldest make room. Calls in progress may have more.
+pub const OPEN_FILES_MAX: usize = 1024;
+/// Most mounts that DUMP lists: what clients said, which nothing depends on.
+pub const MOUNTS_MAX: usize = 1024;
+
+/// Most connections: clients have one each, or up to 16 (`nconnect`). An idle one costs its socket and 600 bytes.
+pub const CONNECTIONS_MAX: usize = 10_000;
+/// Most calls of one connection that are executed at a time; more are not read. Linux has 64 under way, or 128.
+pub const CALLS_MAX: usize = 128;
+/// Most calls of all connections that are executed at a time: those of 32 connections that have all they may.
+pub const CALLS_OF_ALL_MAX: usize = 4096;
+/// Data of one connection's WRITEs that are executed, in bytes; more are not read.
+pub const CALL_DATA_BYTES_MAX: usize = 16 << 20;
+/// Replies that one client may leave unread, in bytes: with more, its calls are not read.
+pub const UNREAD_BYTES_MAX: usize = 8 << 20;
+/// How long a record may take to arrive, or replies may stay unread.
+pub const STALL_SPAN: Duration = Duration::from_secs(60);
+/// The same, where half records and unread replies of all connections hold too much of the pool.
+pub const SHORT_STALL_SPAN: Duration = Duration::from_secs(5);
+/// The part of the pool, one in so many, that is too much.
+pub const STALLED_PART: usize = 4;
+/// How long a connection is idle before its buffer is given back.
+pub const IDLE_SPAN: Duration = Duration::from_secs(1);
+/// How often connections and open files are looked after.
+pub const LOOK_SPAN: Duration = Duration::from_millis(500);
+/// Most clients that are told apart in counters; who was not heard of for longest makes room.
+pub const CLIENTS_MAX: usize = 1024;
+/// Most datagrams that wait to be sent: more are dropped, as a network would.
+pub const DATAGRAMS_MAX: usize = 256;

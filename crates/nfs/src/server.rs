@@ -18,20 +18,28 @@
 mod data;
 mod execution;
 mod listing;
+mod mounting;
 mod namespace;
 mod objects;
+mod open_files;
+mod origin;
 
 pub use execution::{Executed, Execution, Step};
+pub use open_files::OpenFiles;
+pub use origin::{Origin, Port};
 
-use crate::exports::{Access, Exports, Options};
+use crate::exports::{Access, Export, Exports, Options};
 use crate::handle::{HANDLE_BYTES, Key, Named};
+use crate::portmap::Service;
 use crate::v3::{Fattr, Handle, Status, WccData};
 use execution::Asker;
-use node::rings::{FileOp, FileReply};
-use wire::{Attr, Errno, FileId, VolumeId};
+use mounting::Mounts;
+use node::rings::{Caller, FileOp, FileReply};
+use std::cell::{Cell, RefCell};
+use wire::{Attr, Errno, FileId, FileKind, Time, VolumeId, Wall};
 
 /// What all calls of one server share.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Server {
     /// The volume.
     pub volume: VolumeId,
@@ -39,15 +47,76 @@ pub struct Server {
     pub key: Key,
     /// What is exported.
     pub exports: Exports,
-    /// Of this incarnation: another one after each start, so that clients send again what was not committed.
+    /// Of this incarnation: another one after each start, so that clients retransmit what was not committed.
     pub write_verifier: [u8; 8],
+    /// What a port mapper of ours answers.
+    pub services: Vec<Service>,
+    mounts: RefCell<Mounts>,
+    open_files: RefCell<OpenFiles>,
+    now: Cell<(Time, Wall)>,
 }
 
 impl Server {
+    /// A server of these exports.
+    pub fn new(volume: VolumeId, key: Key, exports: Exports, write_verifier: [u8; 8]) -> Server {
+        Server {
+            volume,
+            key,
+            exports,
+            write_verifier,
+            services: Vec::new(),
+            mounts: RefCell::default(),
+            open_files: RefCell::default(),
+            now: Cell::default(),
+        }
+    }
+
     /// The number of the file system that clients see: the volume's, whichever manager answers.
     pub fn fsid(&self) -> u64 {
         u64::from(self.volume.0)
     }
+
+    /// The files that are open between calls.
+    pub fn open_files(&self) -> &RefCell<OpenFiles> {
+        &self.open_files
+    }
+
+    /// The time that its calls see.
+    pub fn set_now(&self, now: Time, wall: Wall) {
+        self.now.set((now, wall));
+    }
+
+    fn now(&self) -> Time {
+        self.now.get().0
+    }
+
+    fn unix_seconds(&self) -> u32 {
+        u32::try_from(self.now.get().1.seconds).unwrap_or_default()
+    }
+}
+
+/// The file at a path, which is walked as root: an administrator named it.
+async fn walk(asker: &Asker, names: impl Iterator<Item = &[u8]>) -> Result<Attr, Errno> {
+    let root = Caller::default();
+    let op = FileOp::GetAttr { file: FileId::ROOT, handle: None };
+    let FileReply::Attr(mut attr) = asker.ask_as(&root, op).await? else {
+        return Err(Errno::EPROTO);
+    };
+    for name in names.filter(|name| !name.is_empty()) {
+        if attr.kind != FileKind::Directory {
+            return Err(Errno::ENOTDIR);
+        }
+        let op = FileOp::Lookup { parent: attr.file, name: name.into() };
+        let FileReply::Entry(found) = asker.ask_as(&root, op).await? else {
+            return Err(Errno::EPROTO);
+        };
+        attr = found;
+    }
+    Ok(attr)
+}
+
+fn names(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    path.split(|byte| *byte == b'/')
 }
 
 /// One call: who it counts as, what it may, and whom it asks.
@@ -55,7 +124,7 @@ struct Context<'s> {
     server: &'s Server,
     asker: Asker,
     options: Options,
-    export: u32,
+    export: &'s Export,
 }
 
 type Failed<F> = (Status, F);
@@ -64,11 +133,19 @@ impl Context<'_> {
     fn file(&self, handle: Handle<'_>) -> Result<FileId, Status> {
         let named = Named::decode(handle, self.server.volume, &self.server.key)?;
         // a handle of another export has that one's options, so it is not good for this call's
-        if named.export == self.export { Ok(named.file) } else { Err(Status::Stale) }
+        let is_ours = named.export == self.export.number();
+        if is_ours { Ok(named.file) } else { Err(Status::Stale) }
+    }
+
+    /// Whether it is the export's own directory: nothing above it is the client's.
+    async fn is_top(&self, directory: FileId) -> Result<bool, Status> {
+        let path = self.export.path.as_bytes();
+        let top = walk(&self.asker, names(path)).await.map_err(crate::convert::status)?;
+        Ok(top.file == directory)
     }
 
     fn handle(&self, file: FileId) -> [u8; HANDLE_BYTES] {
-        let (volume, export) = (self.server.volume, self.export);
+        let (volume, export) = (self.server.volume, self.export.number());
         Named { volume, file, generation: 0, export }.encode(&self.server.key)
     }
 

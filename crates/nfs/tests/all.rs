@@ -2,6 +2,7 @@
 
 mod codecs;
 mod exports;
+mod front;
 mod listings;
 mod locks;
 mod material;

@@ -11,6 +11,7 @@ struct Node {
     data: Vec<u8>,
     names: BTreeMap<Vec<u8>, (FileId, u64)>,
     position: u64,
+    parent: FileId,
     xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
@@ -40,7 +41,7 @@ impl Memory {
             links: 2,
             ..Attr::default()
         };
-        let root = Node { attr, position: 3, ..Node::default() };
+        let root = Node { attr, position: 3, parent: FileId::ROOT, ..Node::default() };
         let nodes = BTreeMap::from([(FileId::ROOT, root)]);
         let opened = BTreeMap::new();
         Memory {
@@ -85,7 +86,11 @@ impl Memory {
         if node.attr.kind != FileKind::Directory {
             return Err(Errno::ENOTDIR);
         }
-        node.names.get(name).map(|(file, _)| *file).ok_or(Errno::ENOENT)
+        match name {
+            b"." => Ok(parent),
+            b".." => Ok(node.parent),
+            _ => node.names.get(name).map(|(file, _)| *file).ok_or(Errno::ENOENT),
+        }
     }
 
     fn add(&mut self, parent: FileId, name: &[u8], file: FileId) -> Result<(), Errno> {
@@ -121,7 +126,7 @@ impl Memory {
         let attr = Attr { file, kind, mode: mode & 0o7777, links: 1, uid, gid, ..Attr::default() };
         self.add(parent, &name, file)?;
         self.next += 1;
-        self.nodes.insert(file, Node { attr, position: 3, ..Node::default() });
+        self.nodes.insert(file, Node { attr, position: 3, parent, ..Node::default() });
         self.touch(file);
         self.attr(file)
     }

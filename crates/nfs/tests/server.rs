@@ -1,22 +1,28 @@
 //! All 22 procedures against a file system in memory, over streams of bytes in memory.
 
 use crate::memory::Memory;
-use core::net::{IpAddr, Ipv4Addr};
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use endpoint::{Frame, Frames, HeapRegion};
 use nfs::exports;
 use nfs::handle::{Key, Named};
 use nfs::limits::{CALL_HEAD_BYTES_MAX, REPLY_HEAD_BYTES_MAX};
+use nfs::portmap::TCP;
 use nfs::record::{Outgoing, Progress, Reader, Record, Writer, begin};
 use nfs::replies::{self, Replies, Verdict};
 use nfs::rpc::{Acceptance, Call, Credential, Groups, Reply, System};
-use nfs::server::{Execution, Server, Step};
+use nfs::server::{Execution, Origin, Port, Server, Step};
 use nfs::v3::*;
 use nfs::xdr::{decoded, encoded};
+use node::rings::{Caller, FileOp};
 use std::rc::Rc;
 use wire::{Errno, FileId, VolumeId};
 
 const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 const VERIFIER: [u8; 8] = *b"started1";
+
+fn origin() -> Origin {
+    Origin { from: SocketAddr::new(CLIENT, 900), to: CLIENT, over: TCP, port: Port::Nfs }
+}
 
 /// A server and one client, whose bytes pass through both ends of a stream.
 struct Pair {
@@ -35,7 +41,7 @@ impl Pair {
         let frames = Frames::new(HeapRegion::new(2048));
         let exports = exports::parse(text).unwrap();
         let (volume, key) = (VolumeId(4), Key([3; 16]));
-        let server = Rc::new(Server { volume, key, exports, write_verifier: VERIFIER });
+        let server = Rc::new(Server::new(volume, key, exports, VERIFIER));
         Pair {
             memory: Memory::new(frames.clone()),
             frames,
@@ -94,14 +100,14 @@ impl Pair {
                 other => panic!("{other:?}"),
             }
         }
-        let mut execution = Execution::begin(self.server.clone(), CLIENT, record);
+        let mut execution = Execution::begin(self.server.clone(), origin(), record);
         let outcome = loop {
             match execution.step() {
                 Step::Ask(caller, op) => execution.answer(self.memory.serve(&caller, op)),
                 Step::Reply(outcome) => break outcome,
             }
         };
-        assert_eq!(self.memory.open_handles(), 0, "what a call opens it closes");
+        self.close_files();
         let reply = outcome.reply.expect("a call has a reply");
         match key {
             Some(key) if outcome.is_final => self.replies.complete(key, reply.head()),
@@ -109,6 +115,17 @@ impl Pair {
             None => {}
         }
         reply
+    }
+
+    /// What a call opened stays open for the next one, and is closed by whoever serves it.
+    fn close_files(&mut self) {
+        let mut open_files = self.server.open_files().borrow_mut();
+        open_files.close_all();
+        while let Some((file, handle)) = open_files.poll_close() {
+            let op = FileOp::Release { file, handle, owner: None };
+            self.memory.serve(&Caller::default(), op).unwrap();
+        }
+        assert_eq!(self.memory.open_handles(), 0);
     }
 
     fn call(&mut self, args: Args<'_>, data: &[u8]) -> (Vec<u8>, Vec<Frame>) {

@@ -4,7 +4,7 @@ use ::nfs::handle::{Key, Named};
 use ::nfs::limits::{CALL_HEAD_BYTES_MAX, IO_BYTES_MAX, STAGING_BYTES};
 use ::nfs::record::{Progress, Reader, Record};
 use ::nfs::rpc::{Call, Credential, Reply, refusal};
-use ::nfs::server::{Execution, Server, Step};
+use ::nfs::server::{Execution, Origin, Port, Server, Step};
 use ::nfs::v3::{self, AttrFailure, Outcome, Procedure};
 use ::nfs::xdr::{Xdr, decoded, encoded};
 use ::nfs::{cookies, exports, mount, nlm, nsm, portmap};
@@ -80,10 +80,12 @@ pub fn nfs_call(bytes: &[u8]) {
 fn execute(bytes: &[u8]) {
     let exports = exports::parse("/ *(rw)").expect("an export for everybody");
     let (volume, key, write_verifier) = (VolumeId(1), Key([7; 16]), [1; 8]);
-    let server = Rc::new(Server { volume, key, exports, write_verifier });
+    let server = Rc::new(Server::new(volume, key, exports, write_verifier));
     let record = Record { head: bytes.to_vec(), data: Vec::new() };
     let client = core::net::Ipv4Addr::LOCALHOST.into();
-    let mut execution = Execution::begin(server, client, record);
+    let from = core::net::SocketAddr::new(client, 900);
+    let origin = Origin { from, to: client, over: portmap::TCP, port: Port::Nfs };
+    let mut execution = Execution::begin(server, origin, record);
     for count in 0.. {
         match execution.step() {
             Step::Ask(..) => execution.answer(Err(wire::Errno::EIO)),

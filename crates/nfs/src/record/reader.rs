@@ -218,6 +218,15 @@ impl Reader {
         self.staging.capacity() + self.head.capacity()
     }
 
+    /// Bytes of data of the record that is arriving, in frames.
+    pub fn data_bytes(&self) -> usize {
+        match &self.state {
+            State::Data(arriving) => arriving.bytes,
+            State::Padding(_, data) => data.iter().map(|frame| frame.len()).sum(),
+            _ => 0,
+        }
+    }
+
     /// Gives the staging area back while the stream is at rest: of ten thousand connections most are idle.
     pub fn release(&mut self) {
         if self.is_at_rest() {

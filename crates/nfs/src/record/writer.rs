@@ -54,6 +54,11 @@ impl Outgoing {
         &self.head[MARK_BYTES..]
     }
 
+    /// The record as one datagram.
+    pub fn datagram(&self) -> Vec<u8> {
+        self.slices().flatten().skip(MARK_BYTES).copied().collect()
+    }
+
     /// Bytes of the record with its mark.
     pub fn bytes(&self) -> usize {
         let data: usize = self.frames.iter().map(|frame| frame.len()).sum();

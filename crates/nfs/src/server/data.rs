@@ -1,13 +1,14 @@
 //! READ, WRITE and COMMIT: the data stays in the frames that it came in, or that the file system gave.
 //!
-//! NFS has no open files and the front ring has: each of these opens, and closes when it is done.
+//! NFS has no open files and the front ring has: each of these uses one of the [`OpenFiles`](super::OpenFiles).
 
 use super::execution::Results;
+use super::open_files::OpenKey;
 use super::{Context, Failed};
 use crate::limits::IO_BYTES_MAX;
 use crate::v3::{
-    AttrFailure, CommitArgs, CommitOk, Outcome, ReadArgs, ReadOk, StableHow, Status, WccData,
-    WriteArgs, WriteOk,
+    AttrFailure, CommitArgs, CommitOk, Fattr, Outcome, ReadArgs, ReadOk, StableHow, Status,
+    WccData, WriteArgs, WriteOk,
 };
 use crate::xdr::Xdr;
 use endpoint::Frame;
@@ -18,16 +19,41 @@ use wire::FileId;
 const READ_ONLY: u32 = 0;
 const WRITE_ONLY: u32 = 1;
 
-async fn open(context: &Context<'_>, file: FileId, flags: u32) -> Result<Handle, Status> {
+/// An open file that this call uses.
+struct Opened {
+    key: OpenKey,
+    handle: Handle,
+}
+
+async fn open(context: &Context<'_>, file: FileId, flags: u32) -> Result<Opened, Status> {
+    let key = OpenKey::new(file, flags, &context.asker.caller);
+    let open_files = context.server.open_files();
+    let known = open_files.borrow_mut().take(&key);
+    if let Some(handle) = known {
+        return Ok(Opened { key, handle });
+    }
     match context.ask(FileOp::Open { file, flags }).await? {
-        FileReply::Opened { handle, .. } => Ok(handle),
+        FileReply::Opened { handle, .. } => {
+            let handle = open_files.borrow_mut().keep(key.clone(), handle);
+            Ok(Opened { key, handle })
+        }
         _ => Err(Status::ServerFault),
     }
 }
 
-async fn close(context: &Context<'_>, file: FileId, handle: Handle) {
-    // an error of closing is an error of writing, which a COMMIT tells
-    let _ = context.raw(FileOp::Release { file, handle, owner: None }).await;
+/// An error of closing is an error of writing, which a COMMIT tells. After an error a fresh one is opened.
+fn close(context: &Context<'_>, opened: Opened, is_broken: bool) {
+    let Opened { key, handle } = opened;
+    let now = context.server.now();
+    context.server.open_files().borrow_mut().give_back(&key, handle, is_broken, now);
+}
+
+/// Attributes of an open file, as of the last that was heard of them.
+async fn post(context: &Context<'_>, file: FileId, handle: Handle) -> Option<Fattr> {
+    match context.ask(FileOp::GetAttr { file, handle: Some(handle) }).await {
+        Ok(FileReply::Attr(attr)) => Some(context.fattr(&attr)),
+        _ => None,
+    }
 }
 
 /// Section 3.3.6.
@@ -50,15 +76,15 @@ async fn read_data(
     args: ReadArgs<'_>,
 ) -> Result<(ReadOk, Vec<Frame>), Failed<AttrFailure>> {
     let file = context.file(args.file).map_err(|status| (status, None))?;
-    let handle = match open(context, file, READ_ONLY).await {
-        Ok(handle) => handle,
+    let opened = match open(context, file, READ_ONLY).await {
+        Ok(opened) => opened,
         Err(status) => return Err((status, context.post(file).await)),
     };
-    let bytes = args.count.min(IO_BYTES_MAX as u32);
+    let (handle, bytes) = (opened.handle, args.count.min(IO_BYTES_MAX as u32));
     let op = FileOp::Read { file, handle, offset: args.offset, bytes };
     let read = context.ask(op).await;
-    close(context, file, handle).await;
-    let attributes = context.post(file).await;
+    let attributes = post(context, file, handle).await;
+    close(context, opened, read.is_err());
     match read {
         Ok(FileReply::Data { frames, bytes }) => {
             let count = bytes as u32;
@@ -83,8 +109,8 @@ pub(super) async fn write(
         Ok(file) => file,
         Err(status) => return Outcome::Err(status, WccData::default()),
     };
-    let written = write_data(context, file, args, data).await;
-    let wcc = context.wcc(file).await;
+    let (written, after) = write_data(context, file, args, data).await;
+    let wcc = WccData { before: None, after };
     match written {
         Ok(count) => {
             let committed = match args.stable {
@@ -98,36 +124,52 @@ pub(super) async fn write(
     }
 }
 
+type Changed<T> = (Result<T, Status>, Option<Fattr>);
+
 async fn write_data(
     context: &Context<'_>,
     file: FileId,
     args: WriteArgs<'_>,
     data: Vec<Frame>,
-) -> Result<u32, Status> {
-    context.writable()?;
+) -> Changed<u32> {
     let there: usize = data.iter().map(|frame| frame.len()).sum();
-    if args.count as usize != there {
-        return Err(Status::Inval);
-    }
-    if args.offset.checked_add(u64::from(args.count)).is_none() {
-        return Err(Status::Fbig);
+    let refused = match context.writable() {
+        Err(status) => Some(status),
+        Ok(()) if args.count as usize != there => Some(Status::Inval),
+        Ok(()) => args.offset.checked_add(args.count.into()).is_none().then_some(Status::Fbig),
+    };
+    if let Some(status) = refused {
+        return (Err(status), context.post(file).await);
     }
     if args.count == 0 {
-        return context.attr(file).await.map(|_| 0);
+        let attr = context.attr(file).await;
+        return (attr.map(|_| 0), attr.ok().map(|attr| context.fattr(&attr)));
     }
-    let handle = open(context, file, WRITE_ONLY).await?;
-    let (offset, flags) = (args.offset, WriteFlags::default());
-    let written = context.ask(FileOp::Write { file, handle, offset, data, flags }).await;
-    let synced = match (&written, args.stable) {
-        (Ok(_), StableHow::DataSync | StableHow::FileSync) => {
-            let data_only = args.stable == StableHow::DataSync;
-            context.ask(FileOp::Fsync { file, handle, data_only }).await.map(|_| ())
-        }
-        _ => Ok(()),
+    let opened = match open(context, file, WRITE_ONLY).await {
+        Ok(opened) => opened,
+        Err(status) => return (Err(status), context.post(file).await),
     };
-    close(context, file, handle).await;
-    match written? {
-        FileReply::Written(count) => synced.map(|()| count),
+    let written = write_opened(context, &opened, args, data).await;
+    let after = post(context, file, opened.handle).await;
+    close(context, opened, written.is_err());
+    (written, after)
+}
+
+async fn write_opened(
+    context: &Context<'_>,
+    opened: &Opened,
+    args: WriteArgs<'_>,
+    data: Vec<Frame>,
+) -> Result<u32, Status> {
+    let (file, handle, offset) = (opened.key.file(), opened.handle, args.offset);
+    let flags = WriteFlags::default();
+    let written = context.ask(FileOp::Write { file, handle, offset, data, flags }).await?;
+    if args.stable != StableHow::Unstable {
+        let data_only = args.stable == StableHow::DataSync;
+        context.ask(FileOp::Fsync { file, handle, data_only }).await?;
+    }
+    match written {
+        FileReply::Written(count) => Ok(count),
         _ => Err(Status::ServerFault),
     }
 }
@@ -141,18 +183,25 @@ pub(super) async fn commit(
         Ok(file) => file,
         Err(status) => return Outcome::Err(status, WccData::default()),
     };
-    let synced = sync(context, file).await;
-    let wcc = context.wcc(file).await;
+    let (synced, after) = sync(context, file).await;
+    let wcc = WccData { before: None, after };
     match synced {
         Ok(()) => Outcome::Ok(CommitOk { wcc, verifier: context.server.write_verifier }),
         Err(status) => Outcome::Err(status, wcc),
     }
 }
 
-async fn sync(context: &Context<'_>, file: FileId) -> Result<(), Status> {
-    context.writable()?;
-    let handle = open(context, file, WRITE_ONLY).await?;
+async fn sync(context: &Context<'_>, file: FileId) -> Changed<()> {
+    if let Err(status) = context.writable() {
+        return (Err(status), context.post(file).await);
+    }
+    let opened = match open(context, file, WRITE_ONLY).await {
+        Ok(opened) => opened,
+        Err(status) => return (Err(status), context.post(file).await),
+    };
+    let handle = opened.handle;
     let synced = context.ask(FileOp::Fsync { file, handle, data_only: false }).await;
-    close(context, file, handle).await;
-    synced.map(|_| ())
+    let after = post(context, file, handle).await;
+    close(context, opened, synced.is_err());
+    (synced.map(|_| ()), after)
 }

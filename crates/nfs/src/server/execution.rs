@@ -1,12 +1,13 @@
 //! One call from its record to its reply.
 
-use super::{Context, Server, data, listing, namespace, objects};
+use super::{Context, Origin, Port, Server, data, listing, mounting, namespace, objects};
 use crate::exports::Export;
 use crate::handle::Named;
 use crate::record::{MARK_BYTES, Outgoing, Record, begin};
 use crate::rpc::{Acceptance, Call, Reply};
 use crate::v3::{self, Args, Handle, Procedure, Status};
 use crate::xdr::Xdr;
+use crate::{mount, portmap};
 use core::net::IpAddr;
 use endpoint::Frame;
 use node::rings::{Caller, FileOp, FileReply};
@@ -22,7 +23,7 @@ use wire::Errno;
 enum Exchange {
     #[default]
     Empty,
-    Asked(FileOp),
+    Asked(Caller, FileOp),
     /// The operation is under way.
     Waiting,
     Answered(Result<FileReply, Errno>),
@@ -30,13 +31,21 @@ enum Exchange {
 
 /// How a procedure asks the front ring: one operation at a time.
 #[derive(Clone, Default)]
-pub(super) struct Asker(Rc<RefCell<Exchange>>);
+pub(super) struct Asker {
+    exchange: Rc<RefCell<Exchange>>,
+    /// Who the call counts as.
+    pub caller: Caller,
+}
 
 impl Asker {
     pub(super) async fn ask(&self, op: FileOp) -> Result<FileReply, Errno> {
-        self.0.replace(Exchange::Asked(op));
+        self.ask_as(&self.caller, op).await
+    }
+
+    pub(super) async fn ask_as(&self, caller: &Caller, op: FileOp) -> Result<FileReply, Errno> {
+        self.exchange.replace(Exchange::Asked(caller.clone(), op));
         poll_fn(|_| {
-            let mut exchange = self.0.borrow_mut();
+            let mut exchange = self.exchange.borrow_mut();
             match std::mem::take(&mut *exchange) {
                 Exchange::Answered(result) => Poll::Ready(result),
                 other => {
@@ -66,22 +75,24 @@ pub struct Executed {
     pub reply: Option<Outgoing>,
     /// It may be answered again with the same: JUKEBOX may not.
     pub is_final: bool,
+    /// The reply tells of an error.
+    pub failed: bool,
 }
 
 /// A call that is being executed.
 pub struct Execution {
-    asker: Asker,
-    caller: Caller,
+    exchange: Rc<RefCell<Exchange>>,
     procedure: Pin<Box<dyn Future<Output = Executed>>>,
 }
 
 impl Execution {
-    /// Begins the call of a record of `client`. One that cannot be executed comes back as its reply at once.
-    pub fn begin(server: Rc<Server>, client: IpAddr, record: Record) -> Execution {
-        let asker = Asker::default();
-        let caller = caller(&server, client, &record.head);
-        let procedure = Box::pin(execute(server, client, asker.clone(), record));
-        Execution { asker, caller, procedure }
+    /// Begins the call of a record. One that cannot be executed comes back as its reply at once.
+    pub fn begin(server: Rc<Server>, origin: Origin, record: Record) -> Execution {
+        let caller = caller(&server, origin.client(), &record.head);
+        let asker = Asker { caller, ..Asker::default() };
+        let exchange = asker.exchange.clone();
+        let procedure = Box::pin(execute(server, origin, asker, record));
+        Execution { exchange, procedure }
     }
 
     /// What is next. To be called again only after [`answer`](Execution::answer).
@@ -89,8 +100,8 @@ impl Execution {
         let mut context = task::Context::from_waker(Waker::noop());
         match self.procedure.as_mut().poll(&mut context) {
             Poll::Ready(outcome) => Step::Reply(outcome),
-            Poll::Pending => match self.asker.0.replace(Exchange::Waiting) {
-                Exchange::Asked(op) => Step::Ask(self.caller.clone(), op),
+            Poll::Pending => match self.exchange.replace(Exchange::Waiting) {
+                Exchange::Asked(caller, op) => Step::Ask(caller, op),
                 _ => panic!("a procedure waits for nothing but its operation"),
             },
         }
@@ -98,7 +109,7 @@ impl Execution {
 
     /// What the operation brought.
     pub fn answer(&mut self, result: Result<FileReply, Errno>) {
-        let waiting = self.asker.0.replace(Exchange::Answered(result));
+        let waiting = self.exchange.replace(Exchange::Answered(result));
         assert!(matches!(waiting, Exchange::Waiting), "one answer to one operation");
     }
 }
@@ -121,7 +132,7 @@ fn first_handle(arguments: &[u8]) -> Option<Handle<'_>> {
     Handle::take(&mut crate::xdr::Input::new(arguments)).ok()
 }
 
-async fn execute(server: Rc<Server>, client: IpAddr, asker: Asker, record: Record) -> Executed {
+async fn execute(server: Rc<Server>, origin: Origin, asker: Asker, record: Record) -> Executed {
     let call = match Call::parse(&record.head) {
         Ok(call) => call,
         Err(no) => {
@@ -130,29 +141,71 @@ async fn execute(server: Rc<Server>, client: IpAddr, asker: Asker, record: Recor
                 head.extend(refusal);
                 Outgoing::of(head)
             });
-            return Executed { reply, is_final: true };
+            return Executed { reply, is_final: true, failed: true };
         }
     };
-    match acceptance(&call) {
+    match (origin.port, call.program) {
+        (Port::Nfs, v3::PROGRAM) => execute_nfs(&server, origin, asker, &call, record.data).await,
+        (Port::Nfs | Port::Mount, mount::PROGRAM) => {
+            finished(call.xid, mounting::answer(&server, origin, &asker, &call).await)
+        }
+        (Port::Portmap, portmap::PROGRAM) => finished(call.xid, map_port(&server, origin, &call)),
+        _ => plain(call.xid, Reply::Accepted(Acceptance::NoProgram)),
+    }
+}
+
+/// The results of a call that has no data, and whether they tell of an error; `None`: no reply.
+pub(super) type Answered = Result<Option<(Vec<u8>, bool)>, Acceptance>;
+
+fn map_port(server: &Server, origin: Origin, call: &Call<'_>) -> Answered {
+    let (to, over, unix_seconds) = (origin.to, origin.over, server.unix_seconds());
+    let query = portmap::Query { to, over, unix_seconds };
+    let asked = (call.version, call.procedure);
+    match portmap::answer(&server.services, query, asked, call.arguments) {
+        portmap::Answer::Results(results) => Ok(Some((results, false))),
+        portmap::Answer::Refused(refused) => Err(refused),
+        portmap::Answer::Silence => Ok(None),
+    }
+}
+
+fn finished(xid: u32, answered: Answered) -> Executed {
+    match answered {
+        Ok(Some((results, failed))) => {
+            let mut head = begin(MARK_BYTES + 24 + results.len());
+            Reply::Accepted(Acceptance::Success).put(xid, &mut head);
+            head.extend(results);
+            Executed { reply: Some(Outgoing::of(head)), is_final: true, failed }
+        }
+        Ok(None) => Executed { reply: None, is_final: true, failed: false },
+        Err(refused) => plain(xid, Reply::Accepted(refused)),
+    }
+}
+
+async fn execute_nfs(
+    server: &Server,
+    origin: Origin,
+    asker: Asker,
+    call: &Call<'_>,
+    data: Vec<Frame>,
+) -> Executed {
+    match acceptance(call) {
         Err(refused) => plain(call.xid, Reply::Accepted(refused)),
         Ok((Procedure::Null, _)) => plain(call.xid, Reply::Accepted(Acceptance::Success)),
         Ok((_, args)) => {
             let mut head = begin(256);
             Reply::Accepted(Acceptance::Success).put(call.xid, &mut head);
             let results = head.len();
-            let (head, data, bytes) =
-                results_of(&server, client, asker, (args, head), record.data).await;
+            let client = origin.client();
+            let (head, data, bytes) = results_of(server, client, asker, (args, head), data).await;
             let status = &head[results..];
             let is_final = !status.starts_with(&(Status::Jukebox as u32).to_be_bytes());
-            Executed { reply: Some(Outgoing::with_data(head, data, bytes)), is_final }
+            let failed = !status.starts_with(&(Status::Ok as u32).to_be_bytes());
+            Executed { reply: Some(Outgoing::with_data(head, data, bytes)), is_final, failed }
         }
     }
 }
 
 fn acceptance<'a>(call: &Call<'a>) -> Result<(Procedure, Args<'a>), Acceptance> {
-    if call.program != v3::PROGRAM {
-        return Err(Acceptance::NoProgram);
-    }
     if call.version != v3::VERSION {
         return Err(Acceptance::Versions { low: v3::VERSION, high: v3::VERSION });
     }
@@ -164,7 +217,8 @@ fn acceptance<'a>(call: &Call<'a>) -> Result<(Procedure, Args<'a>), Acceptance> 
 fn plain(xid: u32, reply: Reply) -> Executed {
     let mut head = begin(MARK_BYTES + 28);
     reply.put(xid, &mut head);
-    Executed { reply: Some(Outgoing::of(head)), is_final: true }
+    let failed = reply != Reply::Accepted(Acceptance::Success);
+    Executed { reply: Some(Outgoing::of(head)), is_final: true, failed }
 }
 
 /// A reply's head with its results, and the data behind it.
@@ -182,7 +236,7 @@ async fn results_of(
     let handle = first_handle(&arguments).unwrap_or_default();
     let allowed = export(server, handle).and_then(|export| {
         let options = export.options(client).ok_or(Status::Acces)?;
-        Ok((options, export.number()))
+        Ok((options, export))
     });
     let (options, export) = match allowed {
         Ok(allowed) => allowed,

@@ -86,8 +86,9 @@ async fn fill(
     let (entries, end) = read(context, (file, cookie), bytes, with_attributes).await?;
     let mut pushed = 0;
     for listed in &entries {
-        let handle: Option<[u8; HANDLE_BYTES]> =
-            with_attributes.then(|| context.handle(listed.file));
+        // what is above may be above the export too
+        let has_handle = with_attributes && *listed.name != *b"..";
+        let handle: Option<[u8; HANDLE_BYTES]> = has_handle.then(|| context.handle(listed.file));
         let handle = handle.as_ref().map(|handle| Handle(handle));
         let entry = cookies::entry(file, listed, context.server.fsid(), handle);
         if !listing.push(&entry) {

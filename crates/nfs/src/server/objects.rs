@@ -10,6 +10,7 @@ use crate::v3::{
 };
 use crate::xdr::Xdr;
 use node::rings::{FileOp, FileReply};
+use wire::Attr;
 use wire::limits::{NAME_BYTES_MAX, OBJECT_BYTES_MAX};
 
 /// Bytes that reads and writes are best multiples of: a block.
@@ -77,8 +78,7 @@ async fn change(
 async fn lookup(context: &Context<'_>, args: DirOpArgs<'_>, out: &mut Vec<u8>) {
     let found = async {
         let parent = context.file(args.dir).map_err(|status| (status, None))?;
-        let op = FileOp::Lookup { parent, name: args.name.0.into() };
-        let found = context.ask(op).await.and_then(entry);
+        let found = find(context, parent, args.name.0).await;
         let directory = context.post(parent).await;
         Ok::<_, Failed<AttrFailure>>((found.map_err(|status| (status, directory))?, directory))
     };
@@ -91,6 +91,14 @@ async fn lookup(context: &Context<'_>, args: DirOpArgs<'_>, out: &mut Vec<u8>) {
         }
         Err((status, directory)) => Outcome::<LookupOk<'_>, _>::Err(status, directory).put(out),
     }
+}
+
+/// The export's directory is its own parent.
+async fn find(context: &Context<'_>, parent: wire::FileId, name: &[u8]) -> Result<Attr, Status> {
+    if name == b".." && context.is_top(parent).await? {
+        return context.attr(parent).await;
+    }
+    context.ask(FileOp::Lookup { parent, name: name.into() }).await.and_then(entry)
 }
 
 /// Section 3.3.4: which of the permissions that are asked for there are.
