@@ -14,28 +14,27 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use wire::{Attr, Errno, FileId, FileKind, NodeId, SetAttr, SetTime, Wall};
 
-/// Tasks that take requests.
-const TASKS: usize = 4;
-
 /// Serves a new memory file system on `path` until `stop`, or until somebody unmounts it; how it ended.
 pub fn serve(path: &Path, pages: usize, stop: &AtomicBool) -> Stage {
     let frames = Frames::new(HeapRegion::new(pages));
     let node = Node::new(NodeConfig::new(NodeId(1), 1, 1), frames);
     let memory = Rc::new(RefCell::new(Memory::new(node.cx())));
-    for _ in 0..TASKS {
-        let (cx, memory) = (node.cx().clone(), memory.clone());
-        node.cx().spawn("memory", async move {
-            loop {
-                let FileRequest { front, op, caller } = cx.front().await;
-                if let FileOp::SetLock { .. } = op {
-                    memory.borrow_mut().waiting.push(front);
-                    continue;
-                }
+    let (cx, requested) = (node.cx().clone(), memory.clone());
+    node.cx().spawn("memory", async move {
+        loop {
+            let FileRequest { front, op, caller } = cx.front().await;
+            if let FileOp::SetLock { .. } = op {
+                requested.borrow_mut().waiting.push(front);
+                continue;
+            }
+            // A task each: a READ waits for frames, and a WRITE behind it may be what has them.
+            let (cx, memory) = (cx.clone(), requested.clone());
+            cx.clone().spawn("memory request", async move {
                 let result = answer(&cx, &memory, caller.uid, op).await;
                 cx.front_done(front, result);
-            }
-        });
-    }
+            });
+        }
+    });
     let (cx, waiting) = (node.cx().clone(), memory.clone());
     node.cx().spawn("interrupts", async move {
         loop {
