@@ -171,11 +171,6 @@ impl Chunks {
             .retain(|_, chunk| chunk.data.is_none() || now.since(chunk.asked) <= AHEAD_AGE_MAX);
     }
 
-    /// Forgets what was read ahead for no open file.
-    pub fn forget_hinted(&mut self) {
-        self.chunks.retain(|_, chunk| chunk.reader != NO_READER);
-    }
-
     /// Forgets everything.
     pub fn clear(&mut self) {
         self.chunks.clear();

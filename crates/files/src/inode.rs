@@ -211,13 +211,12 @@ impl State {
         if cut || entry.writers || foreign {
             self.written.shadow_sent(cut);
         }
-        if entry.attr.change != self.entry.attr.change {
+        // What others write changes the version no sooner than they close the file.
+        let changed = entry.attr.change != self.entry.attr.change;
+        if changed || entry.writers {
             self.chunks.clear();
-            self.plain = false;
-        } else if entry.writers {
-            // What others write changes the version no sooner than they close the file.
-            self.chunks.forget_hinted();
         }
+        self.plain &= !changed;
         if let Some(local) = &mut self.local {
             let own = if cut { self.written.end() } else { local.size };
             local.size = own.max(entry.attr.size);

@@ -311,3 +311,26 @@ fn an_open_file_is_known_to_have_no_capability_until_it_is_given_one() {
     let (asked, _) = messages(&mut world, client.get_xattr(old.file, NAME));
     assert_eq!(asked, 2, "nobody has it open");
 }
+
+/// Another client that still has the file open has written and synced it after it was read ahead here.
+#[test]
+fn what_one_open_file_read_ahead_does_not_hide_from_the_next_open_what_others_have_synced_since() {
+    let mut world = World::new(3, 2);
+    let (one, other) = (world.client(0), world.client(1));
+    let file = world.block_on(other.put(FileId::ROOT, b"f", &pattern(1, 0, 8 * MIB))).expect("put");
+    let first = world.block_on(one.open(file, READ_ONLY)).expect("open");
+    for chunk in 0..8 {
+        world.block_on(one.read(first, chunk * 131_072, 131_072)).expect("read");
+    }
+    world.run(Duration::from_millis(20));
+    assert!(world.files(0).report().ahead_held_bytes > 0, "something is read ahead");
+    let new = pattern(99, 0, 7 * MIB);
+    world.block_on(async {
+        let shared = other.open(file, READ_WRITE).await.expect("open");
+        other.write(shared, MIB as u64, &new).await.expect("write");
+        other.fsync(shared).await.expect("sync");
+    });
+    let next = world.block_on(one.open(file, READ_ONLY)).expect("open");
+    let read = world.block_on(one.read(next, MIB as u64, MIB)).expect("read");
+    assert!(read == new[..MIB]);
+}
