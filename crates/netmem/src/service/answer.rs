@@ -261,6 +261,7 @@ impl Service {
             op::DROP if !believed && !record.id.space.is_guest() => Verdict::NotHome,
             op::REGISTER if record.writer && batch.view < view => Verdict::NotHome,
             op::REGISTER if outlived(record.id) => Verdict::NotHome,
+            op::REGISTER => self.at_home(|home| home.register_from(request.source, &record)),
             what => self.handle_record(what, &record),
         };
         let verdicts: Vec<Verdict> = records.map(verdict).collect();
@@ -272,7 +273,7 @@ impl Service {
             return self.cx().reply(request, Answer::error(Errno::EAGAIN));
         }
         if registers && batch.last {
-            self.0.home.borrow_mut().members_mut().handle_report(request.source, batch.view);
+            self.0.home.borrow_mut().handle_report(request.source, batch.view);
             self.raise(Event::RepairDue);
         }
         self.answer_verdicts(request, &verdicts);

@@ -4,6 +4,8 @@
 //! Invariants: an entry is here only while this node is one of its page's homes; a holder in it is up, in the
 //! incarnation that the view says; nothing of a freed space is registered.
 
+mod relayed;
+
 use super::freed::{Freed, TooMany};
 use super::leases::{Leases, Writer};
 use super::notices::Notices;
@@ -62,6 +64,7 @@ pub struct Home {
     telling: Telling,
     /// Pages that may lack mirrors.
     repairs: Repairs<PageId>,
+    relayed: relayed::Relayed,
 }
 
 impl Home {
@@ -77,6 +80,7 @@ impl Home {
             notices: Notices::default(),
             telling: Telling::default(),
             repairs: Repairs::new(REPAIR_TASKS, REPAIR_PAUSE),
+            relayed: relayed::Relayed::default(),
         }
     }
 
@@ -495,6 +499,7 @@ impl Home {
         self.leases.begin_view(0);
         self.notices.clear();
         self.telling.forget();
+        self.relayed.clear();
         self.members.handle_end();
         self.drop_gone(others)
     }
@@ -597,11 +602,11 @@ fn was_mirror(record: &Record) -> bool {
 mod tests {
     use super::*;
 
-    fn home() -> Home {
+    pub(super) fn home() -> Home {
         Home::new(Membership::new(NodeId(1), 1), 64)
     }
 
-    fn view(number: u64, nodes: &[u16]) -> View {
+    pub(super) fn view(number: u64, nodes: &[u16]) -> View {
         let up = |node: &u16| Up { node: NodeId(*node), incarnation: 1, weight: 100, machine: 0 };
         View::new(number, nodes.iter().map(up).collect())
     }
@@ -625,13 +630,13 @@ mod tests {
         assert_eq!(home.direct(&get, 0), Route::Back(GetReply::Lost(version)));
     }
 
-    fn mirror(id: PageId, node: u16) -> Record {
+    pub(super) fn mirror(id: PageId, node: u16) -> Record {
         let holder = Holder { node: NodeId(node), incarnation: 1, role: Role::Mirror };
         Record { copies: 2, ..Record::new(id, Version(5), holder) }
     }
 
     /// Pages that this node is asked for first, in any view that it is in.
-    fn pages(home: &Home) -> impl Iterator<Item = PageId> {
+    pub(super) fn pages(home: &Home) -> impl Iterator<Item = PageId> {
         (0..)
             .map(|index| PageId { space: SpaceId::shared(7), index })
             .filter(|id| home.is_primary(*id))
