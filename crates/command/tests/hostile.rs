@@ -5,8 +5,8 @@
 mod common;
 mod load;
 
-use common::{free_ports, garbage, pause, refusal, shell, text, trapeze};
-use load::lending::{ALL, Front, LENDERS, Lending, Machine, Mount, Who};
+use common::{free_ports, garbage, pause, refusal, shell, text};
+use load::lending::{ALL, Front, LENDERS, Lending, Machine, Mount};
 use std::fs;
 use std::io::Write;
 use std::net::TcpStream;
@@ -151,16 +151,17 @@ fn everybody_is_asked_to_end_in_the_middle() {
 }
 
 /// What is written meanwhile is refused, or it is there; and `status` tells why.
-fn a_disk_is_full(who: Who, size: &str, sign: &str) {
+#[test]
+#[ignore = "a soak's"]
+fn a_servers_disk_is_full() {
     let Some((_alone, mut lending)) = start(None) else { return };
-    let store = lending.limit_disk(who, size);
+    let who = Machine(2);
+    let store = lending.limit_disk(who, "96M");
     let told = lending.under_load(|lending| {
         shell(&store, 20, "dd if=/dev/zero of=fill bs=4k 2>/dev/null || true");
         std::thread::sleep(Duration::from_secs(10));
-        let status = trapeze(&["status", "--all", "-c", &lending.cluster.processes.target()]);
-        let said = String::from_utf8(status.stdout).unwrap();
-        let words = said.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(words.contains(sign), "{said}");
+        let said = lending.status();
+        assert!(said.contains("io2 serving 96M 0 "), "{said}");
         lending.process(who).kill().unwrap();
         std::thread::sleep(Duration::from_secs(3));
         fs::remove_file(store.join("fill")).unwrap();
@@ -170,16 +171,4 @@ fn a_disk_is_full(who: Who, size: &str, sign: &str) {
     let unnoticed = |line: &String| line.starts_with("files") && line.contains(" 0 errors");
     assert!(!told.iter().any(unnoticed), "{told:?}");
     lending.end();
-}
-
-#[test]
-#[ignore = "a soak's"]
-fn a_servers_disk_is_full() {
-    a_disk_is_full(Machine(2), "96M", "io2 serving 96M 0 ");
-}
-
-#[test]
-#[ignore = "a soak's"]
-fn the_managers_disk_is_full() {
-    a_disk_is_full(Machine(0), "32M", "changes of names are refused with ENOSPC");
 }

@@ -50,6 +50,8 @@ fn nothing_is_lost_or_wrong_when_the_managers_disk_is_full() {
         shell(&store, 20, &format!("truncate -c -s 768K names.reserve; {fill}"));
         let made = "n=0; while (($n < 20000)) && true 2>/dev/null > name$n; do n=$((n + 1)); done";
         names = shell(&point, 60, &format!("{made}; echo $n")).trim().parse().unwrap();
+        let said = lending.status();
+        assert!(said.contains("changes of names are refused with ENOSPC"), "{said}");
         lending.process(Machine(1)).kill().unwrap();
         std::thread::sleep(Duration::from_secs(3));
         fs::remove_file(store.join("fill")).unwrap();

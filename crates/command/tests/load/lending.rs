@@ -78,6 +78,13 @@ impl Lending {
         Some(lending)
     }
 
+    /// What `trapeze status --all` says, its words with one space between them.
+    pub fn status(&self) -> String {
+        let told = trapeze(&["status", "--all", "-c", &self.cluster.processes.target()]);
+        let told = String::from_utf8(told.stdout).unwrap();
+        told.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
     /// All lenders are there and see each other.
     pub fn settle(&self) {
         until_top(&self.cluster.processes.target(), |rows| {
