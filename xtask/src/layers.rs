@@ -31,7 +31,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("papers", &["wire", "endpoint", "nic", "node", "names", "netmem", "sim"]),
     ("live", &["wire", "endpoint", "nic", "node", "store", "netmem"]),
     ("region", &["wire", "endpoint", "netrpc", "netmem", "live"]),
-    ("sockets", &["wire", "endpoint", "node", "kv", "live"]),
+    ("sockets", &["wire", "endpoint", "node", "kv", "nfs", "live"]),
     (
         "trapeze",
         &[

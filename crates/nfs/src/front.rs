@@ -11,7 +11,7 @@
 //! | kind | methods |
 //! | --- | --- |
 //! | what came | [`connect`](Front::connect), [`filled`](Front::filled), [`datagram`](Front::datagram), [`done`](Front::done), [`disconnect`](Front::disconnect) |
-//! | commands | [`look_after`](Front::look_after), [`close_files`](Front::close_files) |
+//! | commands | [`look_after`](Front::look_after), [`stop`](Front::stop), [`close_files`](Front::close_files) |
 //! | what is to be done | [`poll_request`](Front::poll_request), [`poll_changed`](Front::poll_changed), [`poll_closed`](Front::poll_closed), [`poll_datagram`](Front::poll_datagram) |
 //!
 //! Bounds: a connection with many calls, much data or unread replies is not read from; half records and unread replies
@@ -27,6 +27,8 @@ use crate::record::{Outgoing, Progress, Record, RecordError, Writer, begin};
 use crate::replies::{Key, Replies, Verdict};
 use crate::rpc::{Call, NoCall};
 use crate::server::{Executed, Execution, Origin, Server, Step};
+use crate::v3;
+use crate::xdr::decoded;
 use connection::Connection;
 use endpoint::Frames;
 use endpoint::limits::PAGE_BYTES;
@@ -75,6 +77,7 @@ struct Running {
     /// Program and procedure.
     of: (u32, u32),
     began: Time,
+    /// Of a WRITE, or of a READ's reply.
     data_bytes: usize,
 }
 
@@ -87,6 +90,8 @@ pub struct Front {
     next: u64,
     connections: BTreeMap<ConnectionId, Connection>,
     calls: BTreeMap<u64, Running>,
+    /// Data of all of them.
+    data_bytes: usize,
     replies: Replies,
     requests: VecDeque<FileRequest>,
     /// Numbers at the front of closes under way.
@@ -96,6 +101,7 @@ pub struct Front {
     changed: BTreeSet<ConnectionId>,
     closed: Vec<ConnectionId>,
     datagrams: VecDeque<Datagram>,
+    is_stopping: bool,
     counters: Counters,
 }
 
@@ -110,6 +116,7 @@ impl Front {
             next: 1,
             connections: BTreeMap::new(),
             calls: BTreeMap::new(),
+            data_bytes: 0,
             replies: Replies::default(),
             requests: VecDeque::new(),
             closes: BTreeSet::new(),
@@ -117,6 +124,7 @@ impl Front {
             changed: BTreeSet::new(),
             closed: Vec::new(),
             datagrams: VecDeque::new(),
+            is_stopping: false,
             counters: Counters::default(),
         }
     }
@@ -145,7 +153,7 @@ impl Front {
 
     /// Whether bytes of a connection may be read now.
     pub fn may_read(&self, id: ConnectionId) -> bool {
-        self.connections.get(&id).is_some_and(Connection::may_read)
+        !self.is_stopping && self.connections.get(&id).is_some_and(Connection::may_read)
     }
 
     /// Whether there is something to write to a connection.
@@ -216,7 +224,8 @@ impl Front {
     pub fn datagram(&mut self, origin: Origin, bytes: &[u8]) {
         self.counters.called(origin.client(), self.now);
         let record = Record { head: bytes.to_vec(), data: Vec::new() };
-        if record.head.len() <= CALL_HEAD_BYTES_MAX && self.calls.len() < CALLS_OF_ALL_MAX {
+        let has_room = self.has_room() && !self.is_stopping;
+        if record.head.len() <= CALL_HEAD_BYTES_MAX && has_room {
             // what is no call is no reason to answer
             let _ = self.begin(Target::Datagram(origin), origin, record);
         }
@@ -278,6 +287,12 @@ impl Front {
         self.close_stalled();
     }
 
+    /// Begins no more calls: their clients retransmit them to the next incarnation.
+    pub fn stop(&mut self) {
+        self.is_stopping = true;
+        self.changed.extend(self.connections.keys());
+    }
+
     /// Closes all files that no call uses: the server is about to stop.
     pub fn close_files(&mut self) {
         self.server.open_files().borrow_mut().close_all();
@@ -293,11 +308,12 @@ impl Front {
         self.changed.insert(id);
         self.waiting.remove(&id);
         loop {
+            let has_room = self.has_room();
             let Some(connection) = self.connections.get_mut(&id) else { return Ok(()) };
-            if !connection.may_begin() {
+            if !connection.may_begin() || self.is_stopping {
                 return Ok(());
             }
-            if self.calls.len() >= CALLS_OF_ALL_MAX {
+            if !has_room {
                 connection.waits = self.waiting.insert(id);
                 return Ok(());
             }
@@ -317,6 +333,12 @@ impl Front {
         }
     }
 
+    /// Whether another call of any connection may begin.
+    fn has_room(&self) -> bool {
+        let data_bytes_max = self.frames.pages() * PAGE_BYTES / CALLS_PART;
+        self.calls.len() < CALLS_OF_ALL_MAX && self.data_bytes < data_bytes_max
+    }
+
     fn begin(&mut self, target: Target, origin: Origin, record: Record) -> Result<(), Ended> {
         let call = match Call::parse(&record.head) {
             Ok(call) => call,
@@ -334,9 +356,10 @@ impl Front {
         if !key.is_none_or(|key| self.is_new(key, target)) {
             return Ok(());
         }
-        let (data_bytes, began) = (record.data_bytes(), self.now);
+        let (data_bytes, began) = (record.data_bytes() + reply_bytes(&call), self.now);
         let execution = Execution::begin(self.server.clone(), origin, record);
         self.hold(target, 1, data_bytes as isize);
+        self.data_bytes += data_bytes;
         let number = self.number();
         self.step(number, Running { target, key, execution, of, began, data_bytes });
         Ok(())
@@ -387,6 +410,7 @@ impl Front {
             (None, _) => {}
         }
         self.hold(target, -1, -(data_bytes as isize));
+        self.data_bytes -= data_bytes;
         if let Some(reply) = executed.reply {
             self.reply(target, reply);
         }
@@ -464,6 +488,16 @@ impl Front {
             self.close(id);
         }
     }
+}
+
+/// Data that a call's reply may have.
+fn reply_bytes(call: &Call<'_>) -> usize {
+    let asked = (call.program, call.procedure);
+    if asked != (v3::PROGRAM, v3::Procedure::Read as u32) {
+        return 0;
+    }
+    let args: Result<v3::ReadArgs<'_>, _> = decoded(call.arguments);
+    args.map_or(0, |args| IO_BYTES_MAX.min(args.count as usize))
 }
 
 fn of_head(reply: &[u8]) -> Outgoing {

@@ -61,7 +61,9 @@ pub const CONNECTIONS_MAX: usize = 10_000;
 pub const CALLS_MAX: usize = 128;
 /// Most calls of all connections that are executed at a time: those of 32 connections that have all they may.
 pub const CALLS_OF_ALL_MAX: usize = 4096;
-/// Data of one connection's WRITEs that are executed, in bytes; more are not read.
+/// The part of the pool, one in so many, that data of all calls that are executed may take.
+pub const CALLS_PART: usize = 2;
+/// Data of one connection's WRITEs and READs that are executed, in bytes; more calls are not read.
 pub const CALL_DATA_BYTES_MAX: usize = 16 << 20;
 /// Replies that one client may leave unread, in bytes: with more, its calls are not read.
 pub const UNREAD_BYTES_MAX: usize = 8 << 20;

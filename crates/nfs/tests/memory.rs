@@ -288,8 +288,12 @@ impl Memory {
                 let data = &self.node(file)?.data;
                 let from = data.len().min(offset as usize);
                 let part = data[from..data.len().min(from + bytes as usize)].to_vec();
-                let frames = if part.is_empty() { None } else { self.frames.copy_of(&part) };
-                Ok(FileReply::Data { frames: Vec::from_iter(frames), bytes: part.len() })
+                let bytes = part.len();
+                if bytes == 0 {
+                    return Ok(FileReply::Data { frames: Vec::new(), bytes });
+                }
+                let frame = self.frames.copy_of(&part).ok_or(Errno::ENOMEM)?;
+                Ok(FileReply::Data { frames: vec![frame], bytes })
             }
             FileOp::Write { file, handle, offset, data, .. } => {
                 assert_eq!(self.opened.get(&handle), Some(&file));

@@ -1,14 +1,11 @@
-//! Addresses, and connections that come to them.
+//! Addresses of keys and values, and connections that come to them.
 
 use super::Sockets;
 use super::connection::Connection;
 use super::limits::*;
 use kv::{Protocol, Session, TenantNo};
-use rustix::io::Errno;
-use rustix::net::SocketFlags;
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::net::{SocketAddr, TcpStream};
 
 /// An address that clients connect to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,46 +16,6 @@ pub struct Address {
     pub protocol: Protocol,
     /// Whose items are there.
     pub tenant: TenantNo,
-}
-
-/// Why nobody can connect.
-#[derive(Debug, thiserror::Error)]
-pub enum ListenError {
-    /// To this address.
-    #[error("cannot listen at {0}: {1}")]
-    Address(SocketAddr, io::Error),
-    /// To any.
-    #[error("cannot wait for connections: {0}")]
-    System(io::Error),
-}
-
-/// A listening socket.
-#[derive(Debug)]
-pub struct Listener {
-    socket: TcpListener,
-    address: Address,
-}
-
-impl AsFd for Listener {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-}
-
-impl Listener {
-    pub fn bind(address: &Address) -> Result<Listener, ListenError> {
-        let refused = |error| ListenError::Address(address.at, error);
-        let socket = TcpListener::bind(address.at).map_err(refused)?;
-        socket.set_nonblocking(true).map_err(refused)?;
-        // The standard library's queue is short for 10,000 clients that come at once.
-        rustix::net::listen(&socket, BACKLOG).map_err(|error| refused(error.into()))?;
-        let at = socket.local_addr().map_err(refused)?;
-        Ok(Listener { socket, address: Address { at, ..*address } })
-    }
-
-    pub fn address(&self) -> SocketAddr {
-        self.address.at
-    }
 }
 
 /// What a client is told that is one too many.
@@ -73,24 +30,16 @@ impl Sockets {
     /// Accepts who waits at a listener; whether there was anybody.
     pub(super) fn accept(&mut self, listener: usize) -> io::Result<bool> {
         for accepted in 0..ACCEPTS_PER_TURN {
-            let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-            let socket = match rustix::net::accept_with(&self.listeners[listener], flags) {
-                Ok(socket) => TcpStream::from(socket),
-                Err(Errno::AGAIN) => return Ok(accepted > 0),
-                Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
-                    self.watch_listeners(false)?;
-                    self.accept_at = Some(live::clock::now() + ACCEPT_PAUSE);
-                    return Ok(accepted > 0);
-                }
-                Err(_) => continue, // it was gone again
-            };
-            self.admit(socket, listener)?;
+            match self.listeners.accept(listener, &self.poller)? {
+                Some(socket) => self.admit(socket, listener)?,
+                None => return Ok(accepted > 0),
+            }
         }
         Ok(true)
     }
 
     fn admit(&mut self, socket: TcpStream, listener: usize) -> io::Result<()> {
-        let Address { at, protocol, tenant } = self.listeners[listener].address;
+        let Address { at, protocol, tenant } = self.places[listener];
         let mut items = self.workplace.items.borrow_mut();
         let facts = items.facts_mut();
         facts.accepted += 1;
@@ -113,22 +62,6 @@ impl Sockets {
         self.poller.add_named(&socket, true, false, self.name(number))?;
         let session = session.at_seat(number);
         self.connections[number as usize] = Some(Connection::new(socket, session));
-        Ok(())
-    }
-
-    /// Has the poller watch all that there is.
-    pub(super) fn watch_all(&mut self) -> io::Result<()> {
-        for (name, listener) in (0..).zip(&self.listeners) {
-            self.poller.add_named(listener, true, false, name)?;
-        }
-        Ok(())
-    }
-
-    /// Has the poller watch the listeners, or not.
-    pub(super) fn watch_listeners(&mut self, watch: bool) -> io::Result<()> {
-        for (name, listener) in (0..).zip(&self.listeners) {
-            self.poller.modify_named(listener, watch, false, name)?;
-        }
         Ok(())
     }
 }

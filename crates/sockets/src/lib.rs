@@ -1,4 +1,7 @@
-//! Keys and values over sockets: a device that serves clients of memcached and Redis on the node's own thread.
+//! Services over sockets, as devices on a node's own thread: keys and values for clients of memcached and Redis
+//! ([`Sockets`]), files for clients of NFS ([`nfs`]).
+//!
+//! Of keys and values:
 //!
 //! A command costs one read and one gathered write, whose pieces are the frames of the value, and a look at the host's
 //! poller, which touches no socket as long as nothing has come: a read that finds nothing takes the socket's lock from
@@ -11,13 +14,16 @@ mod accept;
 mod connection;
 mod detour;
 mod limits;
+mod listener;
+pub mod nfs;
 
-use accept::Listener;
-pub use accept::{Address, ListenError};
+pub use accept::Address;
 use connection::{Connection, Excess, Served, Workplace};
 use kv::service::Courier;
 use kv::{Items, Moment};
 use limits::*;
+pub use listener::ListenError;
+use listener::Listeners;
 use live::clock;
 use live::device::{Poller, Ready};
 use live::host::Device;
@@ -38,7 +44,9 @@ pub struct Sockets {
     ready: Vec<Ready>,
     /// What is ready was told when the host woke.
     told: bool,
-    listeners: Vec<Listener>,
+    listeners: Listeners,
+    /// What is spoken at each of them, and for whom.
+    places: Vec<Address>,
     connections: Vec<Option<Connection>>,
     spare: Vec<u32>,
     most: usize,
@@ -60,8 +68,6 @@ pub struct Sockets {
     look_at: Time,
     stall_span: Duration,
     sweep_at: Time,
-    /// When to accept again after the system had no descriptor left.
-    accept_at: Option<Time>,
     /// Who takes values away and brings them.
     courier: Option<Courier>,
     /// Connections whose replies have come.
@@ -76,8 +82,9 @@ impl Sockets {
         most: usize,
     ) -> Result<Sockets, ListenError> {
         let poller = Poller::new().map_err(ListenError::System)?;
-        let listeners: Vec<Listener> =
-            addresses.iter().map(Listener::bind).collect::<Result<_, _>>()?;
+        let listeners = Listeners::bind(addresses.iter().map(|address| address.at))?;
+        let places = addresses.iter().zip(listeners.addresses());
+        let places = places.map(|(address, at)| Address { at, ..*address }).collect();
         let now = clock::now();
         let wall = i128::from(now.0) + clock::WallOffset::read().ns();
         let moment = Moment::new(now, Wall::of_nanos(wall));
@@ -93,6 +100,7 @@ impl Sockets {
             ready: Vec::new(),
             told: false,
             listeners,
+            places,
             connections: Vec::new(),
             spare: Vec::new(),
             most,
@@ -107,7 +115,6 @@ impl Sockets {
             look_at: Time::ZERO,
             stall_span: STALL_SPAN,
             sweep_at: Time::ZERO,
-            accept_at: None,
             courier: None,
             awaited: Vec::new(),
         })
@@ -115,7 +122,7 @@ impl Sockets {
 
     /// Where it listens, in the order of the addresses.
     pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> + '_ {
-        self.listeners.iter().map(Listener::address)
+        self.listeners.addresses()
     }
 
     /// Bytes of half commands, beside long values, that all clients together may have sent; who has most is closed.
@@ -292,11 +299,7 @@ impl Sockets {
             self.look_at = now + LOOK_SPAN;
             self.close_stalled(moment);
         }
-        if self.accept_at.is_some_and(|at| now >= at) {
-            self.accept_at = None;
-            self.watch_listeners(true)?;
-        }
-        Ok(())
+        self.listeners.resume(&self.poller, now)
     }
 
     fn has_mortals(&self) -> bool {
@@ -335,7 +338,7 @@ impl Device for Sockets {
     fn attach(&mut self, poller: &Poller) -> io::Result<()> {
         // a set in a set would be asked twice, and wake twice
         self.poller = poller.clone();
-        self.watch_all()
+        self.listeners.attach(poller)
     }
 
     fn woken(&mut self, ready: &[Ready]) {
@@ -359,7 +362,7 @@ impl Device for Sockets {
     fn deadline(&self) -> Option<Time> {
         let sweep = self.has_mortals().then_some(self.sweep_at);
         let look = (self.stalled > 0).then_some(self.look_at);
-        [sweep, look, self.accept_at].into_iter().flatten().min()
+        [sweep, look, self.listeners.deadline()].into_iter().flatten().min()
     }
 
     fn shares_processor(&self) -> bool {

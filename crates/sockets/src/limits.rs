@@ -25,6 +25,8 @@ pub const WAITING_BYTES_MAX: usize = 256 << 20;
 pub const HOT_LOOKS_MAX: u32 = 64;
 /// How often it is asked whether a client runs on this processor before that is found out again: a system call.
 pub const SHARES_LOOKS: u32 = 8;
+/// Datagrams read from one socket in one turn.
+pub const DATAGRAMS_PER_TURN: usize = 64;
 /// Pause after the system had no descriptor left.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How often items are looked at for having expired.
