@@ -115,9 +115,6 @@
 // One other endpoint has it.
 #define TPZ_VOLATILE 1
 
-// One other endpoint has it, and the log of this one (tpz_memory_log): either of them may go.
-#define TPZ_MIRRORED_AND_LOGGED 2
-
 // Of tpz_page_op_t: the page was in this endpoint's memory.
 #define TPZ_FROM_HERE 0
 
@@ -305,9 +302,9 @@ typedef struct {
   tpz_frame_t *frame;
   // To get: bytes of a page of that space. To put: bytes of `frame`, 0 is all of it. 65536 at most.
   uint32_t bytes;
-  // To put: TPZ_MIRRORED, TPZ_VOLATILE or TPZ_MIRRORED_AND_LOGGED.
+  // To put: TPZ_MIRRORED or TPZ_VOLATILE.
   uint32_t durability;
-  // Got: TPZ_FROM_HERE, which is its log as well, or TPZ_FROM_PEER.
+  // Got: TPZ_FROM_HERE or TPZ_FROM_PEER.
   uint32_t source;
   // What came of it: TPZ_OK; TPZ_ENOENT (nobody knows the page), TPZ_ENODATA (the version is lost with those who had
   // it), TPZ_ESTALE (its space was freed), TPZ_EEXIST (a version as new is known), TPZ_EACCES (the space is
@@ -636,17 +633,6 @@ int tpz_free_space(const tpz_ep_t *ep,
                    uint64_t space,
                    tpz_done_fn_t callback,
                    void *arg);
-
-// Has the endpoint, after tpz_memory_start() or tpz_join(), keep a log of at most `bytes` bytes (131072 or more) in
-// `directory`, for pages that are put with TPZ_MIRRORED_AND_LOGGED. The directory is made where it is missing, and no
-// other endpoint may use it. The log is a second copy for as long as this endpoint is open, and no longer: the next
-// one begins by removing what is there. TPZ_EBUSY when it has a log already.
-//
-// Needs:
-// `ep` is open, `directory` ends with a zero.
-int tpz_memory_log(const tpz_ep_t *ep,
-                   const char *directory,
-                   uint64_t bytes);
 
 // Takes an entry of the send ring for an outgoing message. NULL when none is free (TPZ_EAGAIN): poll, and ask again.
 // Never waits. Completions of messages that have left run first.

@@ -21,7 +21,6 @@ pub mod error;
 pub mod frame;
 mod limits;
 pub mod memory;
-pub mod memory_log;
 pub mod message;
 pub mod region;
 pub mod serve;

@@ -18,8 +18,6 @@ use wire::{Channel, NodeId};
 pub const TPZ_MIRRORED: u32 = 0;
 /// One other endpoint has it.
 pub const TPZ_VOLATILE: u32 = 1;
-/// One other endpoint has it, and the log of this one (tpz_memory_log): either of them may go.
-pub const TPZ_MIRRORED_AND_LOGGED: u32 = 2;
 /// Of tpz_page_op_t: the page was in this endpoint's memory.
 pub const TPZ_FROM_HERE: u32 = 0;
 /// It was in another one's.
@@ -60,9 +58,9 @@ pub struct tpz_page_op_t {
     pub frame: *mut tpz_frame_t,
     /// To get: bytes of a page of that space. To put: bytes of `frame`, 0 is all of it. 65536 at most.
     pub bytes: u32,
-    /// To put: TPZ_MIRRORED, TPZ_VOLATILE or TPZ_MIRRORED_AND_LOGGED.
+    /// To put: TPZ_MIRRORED or TPZ_VOLATILE.
     pub durability: u32,
-    /// Got: TPZ_FROM_HERE, which is its log as well, or TPZ_FROM_PEER.
+    /// Got: TPZ_FROM_HERE or TPZ_FROM_PEER.
     pub source: u32,
     /// What came of it: TPZ_OK; TPZ_ENOENT (nobody knows the page), TPZ_ENODATA (the version is lost with those who had
     /// it), TPZ_ESTALE (its space was freed), TPZ_EEXIST (a version as new is known), TPZ_EACCES (the space is
@@ -505,17 +503,11 @@ pub unsafe extern "C" fn tpz_get(
     unsafe { batch("tpz_get", ep, (ops, count), (callback, arg), ask) }
 }
 
-fn class(ep: &Ep, durability: u32) -> Outcome<Class> {
+fn class(durability: u32) -> Outcome<Class> {
     match durability {
         TPZ_MIRRORED => Ok(Class::Mirrored),
         TPZ_VOLATILE => Ok(Class::Volatile),
-        TPZ_MIRRORED_AND_LOGGED if memory(ep)?.service.keeps_log() => Ok(Class::MirroredAndLogged),
-        TPZ_MIRRORED_AND_LOGGED => {
-            Err(invalid("TPZ_MIRRORED_AND_LOGGED without a log: call tpz_memory_log first"))
-        }
-        other => Err(invalid(format!(
-            "durability {other}: TPZ_MIRRORED, TPZ_VOLATILE or TPZ_MIRRORED_AND_LOGGED"
-        ))),
+        other => Err(invalid(format!("durability {other}: TPZ_MIRRORED or TPZ_VOLATILE"))),
     }
 }
 
@@ -534,7 +526,7 @@ pub unsafe extern "C" fn tpz_put(
     arg: *mut c_void,
 ) -> c_int {
     unsafe fn ask(ep: &Ep, op: &tpz_page_op_t) -> Outcome<Ask> {
-        let class = class(ep, op.durability)?;
+        let class = class(op.durability)?;
         // SAFETY: the caller's promise.
         let bytes = unsafe { crate::call::check_data(ep, op.frame, op.bytes as usize)? };
         // SAFETY: as above.

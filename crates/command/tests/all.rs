@@ -29,7 +29,6 @@ mod network;
 #[path = "common/nodes.rs"]
 mod nodes;
 mod older_store;
-mod page_log;
 mod prefetch;
 mod programs;
 mod random_damage;

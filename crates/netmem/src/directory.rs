@@ -20,8 +20,6 @@ pub enum Role {
     Clean,
     /// One of the copies that the version's survival depends on.
     Mirror,
-    /// Another such copy, in the log of the node that wrote it. That node may have a clean copy in memory beside it.
-    Log,
 }
 
 impl Role {
@@ -42,13 +40,6 @@ pub struct Holder {
     pub role: Role,
 }
 
-impl Holder {
-    /// Whether both are a node's memory, or both its log.
-    pub fn is_place_of(&self, other: &Holder) -> bool {
-        self.node == other.node && (self.role == Role::Log) == (other.role == Role::Log)
-    }
-}
-
 /// What is known of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
@@ -58,8 +49,7 @@ pub struct Entry {
     pub version: Version,
     /// Who holds that version.
     pub holders: ArrayVec<Holder, HOLDERS_MAX>,
-    /// Mirrors of that version, and logs that have it, that there are to be; 0 when it is on stable storage, or nobody
-    /// has said.
+    /// Mirrors of that version that there are to be; 0 when it is on stable storage, or nobody has said.
     pub copies: u8,
     /// The version was in mirrors only, and all of them went down.
     pub lost: bool,
@@ -70,25 +60,10 @@ pub struct Entry {
 impl Entry {
     /// Whether somebody depends on the entry.
     pub fn is_hard(&self) -> bool {
-        self.lost || self.keepers().next().is_some()
+        self.lost || self.mirror_holders().next().is_some()
     }
 
-    /// Who has what the version's survival depends on: mirrors, or a log.
-    pub fn keepers(&self) -> impl Iterator<Item = &Holder> + Clone {
-        self.holders.iter().filter(|holder| holder.role.is_hard())
-    }
-
-    /// Who has it in memory.
-    pub fn in_memory(&self) -> impl Iterator<Item = &Holder> + Clone {
-        self.holders.iter().filter(|holder| holder.role != Role::Log)
-    }
-
-    /// Whether the log of the node that wrote it has the version.
-    pub fn is_logged(&self) -> bool {
-        self.holders.iter().any(|holder| holder.role == Role::Log)
-    }
-
-    /// Who has mirrors.
+    /// The mirrors, which the version's survival depends on.
     pub fn mirror_holders(&self) -> impl Iterator<Item = &Holder> + Clone {
         self.holders.iter().filter(|holder| holder.role == Role::Mirror)
     }
@@ -100,12 +75,12 @@ impl Entry {
 
     /// Whether copies are all that is left of a version that is not on stable storage.
     pub fn is_bare(&self) -> bool {
-        self.copies > 0 && self.keepers().next().is_none()
+        self.copies > 0 && self.mirrors() == 0
     }
 
-    /// Mirrors that there should be and are not, while there is a copy to make them from. A log counts as one.
+    /// Mirrors that there should be and are not, while there is a copy to make them from.
     pub fn mirrors_missing(&self) -> usize {
-        match self.keepers().count() {
+        match self.mirrors() {
             0 => 0,
             kept => usize::from(self.copies).saturating_sub(kept),
         }
@@ -132,7 +107,7 @@ impl Entry {
     /// Names a holder of the present version. Who has a mirror has one also when it is heard late of a clean copy that
     /// was there before. Answers with the clean one that had to go for a mirror, or refuses.
     fn name(&mut self, holder: Holder) -> Result<Option<Holder>, Refusal> {
-        if let Some(known) = self.holders.iter_mut().find(|known| known.is_place_of(&holder)) {
+        if let Some(known) = self.holders.iter_mut().find(|known| known.node == holder.node) {
             if known.incarnation > holder.incarnation {
                 return Err(Refusal::Outlived);
             }
@@ -271,7 +246,7 @@ impl Directory {
         }
         if version > entry.version {
             outcome.dropped = entry.advance(version);
-            outcome.dropped.retain(|old| !old.is_place_of(&holder));
+            outcome.dropped.retain(|old| old.node != holder.node);
         }
         outcome.dropped.extend(entry.name(holder)?);
         entry.lost = false;
@@ -298,7 +273,6 @@ impl Directory {
             return false;
         }
         (entry.copies, entry.lost) = (0, false);
-        entry.holders.retain(|holder| holder.role != Role::Log);
         entry.holders.iter_mut().for_each(|holder| holder.role = Role::Clean);
         self.remove_if_empty(at);
         true
@@ -345,7 +319,7 @@ impl Directory {
             return false;
         }
         let holder = entry.holders.remove(place);
-        // a mirror is given up for a newer version only, of which is heard yet; a log where it cannot be read
+        // a mirror is given up for a newer version only, of which is heard yet
         entry.lost = entry.is_gone() && holder.role != Role::Mirror;
         self.remove_if_empty(at);
         true
@@ -360,7 +334,7 @@ impl Directory {
             if !entry.holders.iter().any(gone) {
                 continue;
             }
-            let hard = entry.keepers().any(gone);
+            let hard = entry.mirror_holders().any(gone);
             entry.holders.retain(|holder| !gone(holder));
             entry.lost = entry.is_gone() || (hard && entry.holders.is_empty());
             if hard || entry.lost {

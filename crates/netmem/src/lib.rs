@@ -25,7 +25,6 @@ pub mod guest;
 mod hints;
 mod index;
 pub mod limits;
-mod log;
 mod memory;
 mod page;
 mod placement;
@@ -39,7 +38,6 @@ pub use directory::{Directory, Entry, Holder, Lookup, Outcome, Refusal, Role as 
 pub use epoch::{Digest, Epoch, EpochConfig, Share};
 pub use epochs::{Ending, Epochs, Mode};
 pub use hints::{Full, Hints, Run, is_worth, just_in_time};
-pub use log::PageLog;
 pub use memory::{
     Accepted, Ahead, Arrival, Class, Counts, Durability, Eviction, FrameNo, Kept, Memory,
     MemoryConfig, NotInstalled, Offer, Page, Reason, Refused, Role,

@@ -230,9 +230,3 @@ pub const RETURNED_STRETCHES_MAX: usize = 16;
 pub const EPOCH_TICK: Duration = Duration::from_millis(50);
 /// Nodes of a cluster, for tables that are sent whole.
 pub const MEMBERS_MAX: usize = 4096;
-
-/// Pages that one sync of a node's log covers: 4 MiB at most, which take longer to write than the sync, and a quarter
-/// of the operations that a node's disks have under way.
-pub const LOG_BATCH: usize = 64;
-/// Pause before a disk is asked again that has too much under way.
-pub const LOG_BUSY_PAUSE: Duration = Duration::from_millis(1);

@@ -48,8 +48,6 @@ pub enum Class {
     WriteBack,
     /// Two other nodes have it.
     Mirrored,
-    /// One other node and a log on this node have it.
-    MirroredAndLogged,
     /// One other node has it; its loss is an error that the program sees.
     Volatile,
 }
@@ -59,7 +57,7 @@ impl Class {
     pub const fn copies(self) -> Option<u8> {
         match self {
             Class::WriteBack => None,
-            Class::Mirrored | Class::MirroredAndLogged => Some(2),
+            Class::Mirrored => Some(2),
             Class::Volatile => Some(1),
         }
     }
@@ -71,7 +69,7 @@ pub enum Durability {
     /// On stable storage.
     #[default]
     Clean,
-    /// In so many mirrors or logs, not on stable storage.
+    /// In so many mirrors, not on stable storage.
     Dirty {
         /// How many.
         copies: u8,
@@ -356,7 +354,7 @@ impl Memory {
         self.page_mut(frame).busy = false;
     }
 
-    /// A mirror or a log has a version. Counts if it is the present one; says whether it is.
+    /// A mirror has a version. Counts if it is the present one; says whether it is.
     pub fn handle_stored(&mut self, frame: FrameNo, version: Version) -> bool {
         let page = self.page_mut(frame);
         match &mut page.durability {

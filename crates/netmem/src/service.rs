@@ -10,7 +10,7 @@
 //!             │ none free                                       or beside a peer that is slow
 //!             ▼
 //!  a page leaves: clean ──► Policy::target ──► PUT ──► registered, then PUT_OK
-//!                 dirty ──► mirrors, log or stable storage first
+//!                 dirty ──► mirrors or stable storage first
 //! ```
 //!
 //! What it promises: bytes without a fitting stamp are never data; a version that was known and is gone is
@@ -33,7 +33,6 @@ mod incarnation;
 mod latency;
 mod leases;
 mod leave;
-mod logged;
 mod many;
 mod notices;
 mod owed;
@@ -108,19 +107,6 @@ pub trait Backing {
     fn write(&self, id: PageId, version: Version, data: Frame) -> Later<Result<(), Errno>>;
 }
 
-/// The log of this node that [`Class::MirroredAndLogged`](crate::Class::MirroredAndLogged) asks for, a second copy
-/// beside a mirror. It is of one incarnation of its process: a later one begins with an empty log. See
-/// [`PageLog`](crate::PageLog).
-pub trait Log {
-    /// Appends a page; it is on stable storage when this ends well, and what the log had of it before need not be any
-    /// more. When it ends otherwise the log has what it had.
-    fn append(&self, stamp: PageStamp, data: Frame) -> Later<Result<(), Errno>>;
-    /// The bytes of a page that was appended last with this stamp. They are compared with it.
-    fn read(&self, stamp: PageStamp) -> Later<Result<Frame, Errno>>;
-    /// Nobody needs what it has of a page.
-    fn forget(&self, id: PageId);
-}
-
 /// How a node takes part.
 #[derive(Clone)]
 pub struct Config {
@@ -148,9 +134,6 @@ pub struct Config {
     pub patience: Duration,
     /// Stable storage.
     pub backing: Option<Rc<dyn Backing>>,
-    /// This node's log. Without one no page of [`Class::MirroredAndLogged`](crate::Class::MirroredAndLogged) becomes
-    /// durable.
-    pub log: Option<Rc<dyn Log>>,
 }
 
 impl Config {
@@ -168,7 +151,6 @@ impl Config {
             trends: true,
             patience: PATIENCE,
             backing: None,
-            log: None,
         }
     }
 
@@ -224,9 +206,7 @@ impl std::fmt::Debug for Service {
 impl Service {
     /// Starts the service on this node. It keeps to itself until [`set_view`](Service::set_view) says who is there.
     pub fn start(cx: &Cx, config: Config) -> Service {
-        let log = config.log.clone();
         let service = Service(Rc::new(Inner::new(cx, config)));
-        log.into_iter().for_each(|log| service.keep_log(log));
         cx.set_pure(Channel::MEMORY, op::is_pure);
         for _ in 0..REQUEST_TASKS {
             cx.spawn("netmem request", service.clone().requests());

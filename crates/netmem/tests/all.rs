@@ -6,8 +6,6 @@ mod faulty;
 mod guests;
 mod incarnations;
 mod leaving;
-mod log;
-mod logged;
 mod prefetch;
 mod service;
 mod share;

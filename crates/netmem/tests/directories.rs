@@ -127,20 +127,6 @@ fn a_node_that_has_no_mirror_says_so_until_both_directories_have_heard() {
     assert_eq!(world.named(backup, id), []);
 }
 
-/// A log would be named beside them.
-#[test]
-fn a_page_of_more_mirrors_than_leave_place_for_a_log_is_durable_without_it() {
-    let (mut world, disk) = with_disk(6, 64);
-    let id = private(1, 0);
-    let backup = world.backup(id);
-    let four: Vec<u16> = (2..7).filter(|node| *node != backup).collect();
-    world.put(1, id, late(1), Class::MirroredAndLogged).unwrap();
-    [1, backup].into_iter().for_each(|d| say_of(&mut world, op::REGISTER, d, id, &four));
-    world.flush(1, id).unwrap();
-    assert_eq!(disk.logged(1, id), None);
-    assert_eq!(world.mirrors(id).len(), 2, "{:?}", world.where_is(id));
-}
-
 /// Its holder drops it when it hears of the owner's new incarnation, and says nothing of it: there is no entry to be
 /// left.
 #[test]

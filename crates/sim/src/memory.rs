@@ -4,7 +4,7 @@
 //! ```text
 //!   program ──► netmem::Service ──► calls, links        as on real machines
 //!      │              │
-//!      │              └──► Backing: stable storage of all nodes; PageLog: a log on a disk of each
+//!      │              └──► Backing: stable storage of all nodes
 //!      └──► model: contents of every (page, version), what was acknowledged, what may be gone
 //!   registry: who is up ──► views      trouble: kills, power cuts, pauses, partitions, storage, messages
 //! ```

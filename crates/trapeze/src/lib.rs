@@ -5,7 +5,6 @@
 //! - [`service`]: servers and clients of your own over Trapeze messages ([`service::Server`], [`service::Client`]);
 //! - [`volume::Volume`]: striped files of a cluster without a mount, and [`client::Reach`], which finds the cluster;
 //! - [`embedded::Embedded`]: a whole cluster on threads of this process;
-//! - [`page_log`]: a log of pages in a directory, for a `netmem::Service` of your own.
 //!
 //! Everything else here serves the command `trapeze`, its measurements and libtrapeze, and may change.
 #![forbid(unsafe_code)]
@@ -29,7 +28,6 @@ pub mod machine;
 pub mod machine_stat;
 pub mod membership;
 pub mod new_disk;
-pub mod page_log;
 pub mod scratch;
 pub mod scrubbing;
 pub mod serve;

@@ -32,13 +32,6 @@ fn a_region_of_peers() -> Outcome {
     Ok(())
 }
 
-fn a_log(mut host: live::host::Host, service: Service) -> Outcome {
-    // begin
-    trapeze::page_log::keep(&mut host, &service, "/var/tmp/pages".as_ref(), 1 << 30)?;
-    // end
-    Ok(())
-}
-
 use netmem::service::Hint;
 use netmem::{PageId, Run, Service, Version};
 

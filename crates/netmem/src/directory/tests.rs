@@ -36,7 +36,7 @@ fn holder(node: u16, incarnation: u64, role: Role) -> Holder {
 }
 
 fn op() -> impl Strategy<Value = Op> {
-    let role = prop_oneof![6 => Just(Role::Clean), 2 => Just(Role::Mirror), 1 => Just(Role::Log)];
+    let role = prop_oneof![6 => Just(Role::Clean), 3 => Just(Role::Mirror)];
     let named = (1u16..8, 1u64..4, role)
         .prop_map(|(node, incarnation, role)| holder(node, incarnation, role));
     prop_oneof![
@@ -70,14 +70,8 @@ impl Known {
 type Model = BTreeMap<u64, Known>;
 
 fn sorted(mut holders: Vec<Holder>) -> Vec<Holder> {
-    holders.sort_unstable_by_key(|holder| (holder.node, holder.role == Role::Log));
+    holders.sort_unstable_by_key(|holder| holder.node);
     holders
-}
-
-/// A node's log is beside its memory.
-fn same_place(one: &Holder, other: &Holder) -> bool {
-    let place = |holder: &Holder| (holder.node, holder.role == Role::Log);
-    place(one) == place(other)
 }
 
 fn register(
@@ -93,7 +87,7 @@ fn register(
             return assert!(model[&index].version == known.0 && version < known.0);
         }
         Err(Refusal::Outlived) => {
-            let later = |old: &Holder| same_place(old, &new) && old.incarnation > new.incarnation;
+            let later = |old: &Holder| old.node == new.node && old.incarnation > new.incarnation;
             return assert!(model[&index].holders.iter().any(later));
         }
         Err(Refusal::Enough) => {
@@ -118,7 +112,7 @@ fn register(
     let mut gone: Vec<Holder> = outcome.dropped.to_vec();
     if version > known.version {
         let mut old = std::mem::take(&mut known.holders);
-        old.retain(|old| !same_place(old, &new));
+        old.retain(|old| old.node != new.node);
         assert_eq!(sorted(gone), sorted(old));
         gone = Vec::new();
         known.crowded = false;
@@ -127,7 +121,7 @@ fn register(
     let mirror = Holder { role: Role::Mirror, ..new };
     let is_clean = new.role == Role::Clean;
     let stays = is_clean && version == known.version && known.holders.contains(&mirror);
-    known.holders.retain(|old| !same_place(old, &new) && !gone.contains(old));
+    known.holders.retain(|old| old.node != new.node && !gone.contains(old));
     known.holders.push(if stays { mirror } else { new });
     (known.version, known.lost) = (version, false);
     assert!(known.holders.len() <= HOLDERS_MAX);
@@ -157,7 +151,7 @@ fn apply(directory: &mut Directory, model: &mut Model, op: Op) {
         Op::Unregister { page: index, version, holder: gone } => {
             let did = directory.unregister(page(index), Version(version), gone);
             let is_it = |old: &Holder| {
-                same_place(old, &gone)
+                old.node == gone.node
                     && old.incarnation == gone.incarnation
                     && (old.role == gone.role || gone.role == Role::Mirror)
             };
@@ -270,29 +264,6 @@ fn what_is_said_of_a_clean_copy_takes_no_mirror_away() {
     assert!(!directory.unregister(page(1), Version(5), clean));
     assert!(directory.unregister(page(1), Version(5), mirror));
     assert!(directory.entry(page(1)).is_none());
-}
-
-/// Who wrote a page has it in its log, and then as one of many readers; the log is worth something by itself.
-#[test]
-fn a_log_counts_as_a_copy_beside_what_its_node_has_in_memory() {
-    let mut directory = Directory::new(4);
-    let (clean, log) = (holder(1, 1, Role::Clean), holder(1, 1, Role::Log));
-    for holder in [holder(2, 1, Role::Mirror), log, clean] {
-        directory.register(page(1), Version(5), holder).unwrap();
-    }
-    directory.expect_mirrors(page(1), Version(5), 2);
-    let entry = |directory: &Directory| {
-        let entry = directory.entry(page(1)).unwrap();
-        (entry.holders.len(), entry.mirrors(), entry.mirrors_missing(), entry.lost)
-    };
-    assert_eq!(entry(&directory), (3, 1, 0, false));
-    assert!(directory.unregister(page(1), Version(5), clean));
-    directory.drop_node(NodeId(2), 1, |_| ());
-    assert_eq!(entry(&directory), (1, 0, 1, false));
-    let newer = directory.register(page(1), Version(6), holder(1, 1, Role::Mirror)).unwrap();
-    assert_eq!(newer.dropped[..], [log], "it is told, though its node has the newer one");
-    directory.register(page(1), Version(6), log).unwrap();
-    directory.drop_node(NodeId(1), 1, |entry| assert!(entry.lost && entry.holders.is_empty()));
 }
 
 /// The directory's memory is at most its share of the node's, all arrays included.

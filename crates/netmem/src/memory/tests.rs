@@ -55,12 +55,7 @@ fn page(index: u64) -> PageId {
 }
 
 fn op() -> impl Strategy<Value = Op> {
-    let class = prop_oneof![
-        Just(Class::WriteBack),
-        Just(Class::Mirrored),
-        Just(Class::MirroredAndLogged),
-        Just(Class::Volatile)
-    ];
+    let class = prop_oneof![Just(Class::WriteBack), Just(Class::Mirrored), Just(Class::Volatile)];
     let index = || 0u64..60;
     prop_oneof![
         8 => (index(), class, any::<bool>(), prop::option::weighted(0.3, 0u64..2_000_000))

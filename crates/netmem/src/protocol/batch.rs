@@ -13,8 +13,6 @@ pub const RECORD_BYTES: usize = 36;
 pub const RECORDS_MAX: usize = 16 * BLOCK_BYTES / RECORD_BYTES;
 /// Bytes of a [`Holding`]: words of a trailer.
 pub const HOLDING_BYTES: usize = 16;
-/// Of a [`Record`]'s flags: the holder's log has the page.
-const LOG: u8 = 8;
 /// Spaces that a body has room for.
 const SPACES_MAX: usize = (BODY_BYTES - 2) / 8;
 
@@ -27,7 +25,7 @@ pub struct Record {
     pub version: Version,
     /// Who has it.
     pub holder: Holder,
-    /// Of a mirror or a log, and of a clean copy that was a mirror until its version was on stable storage, the number
+    /// Of a mirror, and of a clean copy that was a mirror until its version was on stable storage, the number
     /// of them that there are to be.
     pub copies: u8,
     /// Nobody has it any more, and it was nowhere else.
@@ -45,12 +43,8 @@ impl Record {
 
 impl<'a> Field<'a> for Record {
     fn put(&self, out: &mut impl Output) {
-        let role = match self.holder.role {
-            Role::Clean => 0,
-            Role::Mirror => 1,
-            Role::Log => LOG,
-        };
-        let flags = role | u8::from(self.lost) << 1 | u8::from(self.writer) << 2;
+        let mirror = u8::from(self.holder.role == Role::Mirror);
+        let flags = mirror | u8::from(self.lost) << 1 | u8::from(self.writer) << 2;
         (self.id, self.version).put(out);
         (self.holder.node, self.holder.incarnation).put(out);
         (self.copies, flags).put(out);
@@ -60,15 +54,10 @@ impl<'a> Field<'a> for Record {
         let (id, version) = Field::take(input)?;
         let (node, incarnation) = Field::take(input)?;
         let (copies, flags) = <(u8, u8)>::take(input)?;
-        let role = match flags & (1 | LOG) {
-            0 => Role::Clean,
-            1 => Role::Mirror,
-            LOG => Role::Log,
-            _ => return Err(Short),
-        };
-        if flags > 7 | LOG {
+        if flags > 7 {
             return Err(Short);
         }
+        let role = if flags & 1 == 1 { Role::Mirror } else { Role::Clean };
         let holder = Holder { node, incarnation, role };
         let (lost, writer) = (flags & 2 == 2, flags & 4 == 4);
         Ok(Record { id, version, holder, copies, lost, writer })
@@ -269,8 +258,7 @@ impl Holding {
     pub fn of(found: Lookup<'_>, pick: usize) -> Holding {
         match found {
             Lookup::Held(entry) => {
-                let mut holders = entry.in_memory();
-                let holder = holders.nth(pick % entry.in_memory().count().max(1));
+                let holder = entry.holders.get(pick % entry.holders.len().max(1));
                 holder.map_or(Holding::Unknown, |it| Holding::Held(entry.version, it.node))
             }
             Lookup::Lost(version) => Holding::Lost(version),

@@ -80,7 +80,7 @@ fn get_reply() -> impl Strategy<Value = GetReply> {
 }
 
 fn record() -> impl Strategy<Value = Record> {
-    let role = prop_oneof![Just(Role::Clean), Just(Role::Mirror), Just(Role::Log)];
+    let role = prop_oneof![Just(Role::Clean), Just(Role::Mirror)];
     let holder = (node(), any::<u64>(), role).prop_map(|(node, incarnation, role)| Holder {
         node,
         incarnation,

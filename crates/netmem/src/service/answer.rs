@@ -3,7 +3,6 @@
 use super::events::Event;
 use super::home::Route;
 use super::{Load, Service};
-use crate::directory::Role as HolderRole;
 use crate::limits::HOPS_MAX;
 use crate::memory::{FrameNo, Memory, Role};
 use crate::page::PageStamp;
@@ -33,11 +32,6 @@ impl Given {
     pub fn leaving(stamp: PageStamp, data: Frame) -> Given {
         Given { stamp, data, clean: true, kept: false }
     }
-
-    /// A copy that the page's survival depends on.
-    pub fn hard(stamp: PageStamp, data: Frame) -> Given {
-        Given { stamp, data, clean: false, kept: true }
-    }
 }
 
 impl Service {
@@ -53,11 +47,6 @@ impl Service {
                 | op::REVOKE
                 | op::FETCH_AHEAD => {
                     self.handle_slow(request).await;
-                }
-                op::GET => {
-                    if let Some((request, get)) = self.handle_get(request) {
-                        self.answer_logged(request, &get).await;
-                    }
                 }
                 _ => self.handle_at_once(request),
             }
@@ -80,6 +69,7 @@ impl Service {
 
     fn handle_at_once(&self, request: Request) {
         match request.op {
+            op::GET => self.handle_get(request),
             op::TAKE => self.handle_take(request),
             op::REGISTER | op::UNREGISTER | op::DROP | op::WRITTEN => self.handle_records(request),
             op::FREE_SPACE => self.handle_free(request),
@@ -94,35 +84,21 @@ impl Service {
         }
     }
 
-    /// A page that is asked for: sent from here, by a holder in our stead, or not at all. It is given back where this
-    /// node's log has the page.
-    fn handle_get(&self, request: Request) -> Option<(Request, Get)> {
+    /// A page that is asked for: sent from here, by a holder in our stead, or not at all.
+    fn handle_get(&self, request: Request) {
         let Ok(get) = Get::decode(&request.body) else {
-            self.cx().reply(request, Answer::error(Errno::EPROTO));
-            return None;
+            return self.cx().reply(request, Answer::error(Errno::EPROTO));
         };
         self.0.stats.borrow_mut().note_hops(get.hops);
         if let Some(given) = self.give(&get, get.forwarded) {
-            self.answer_data(request, &get, given, false);
-            return None;
-        }
-        if get.forwarded && self.gives_logged(&get) {
-            return Some((request, get));
+            return self.answer_data(request, &get, given, false);
         }
         if get.forwarded {
             let reply = self.not_here(&get);
-            self.answer_get(request, reply);
-            return None;
+            return self.answer_get(request, reply);
         }
-        match self.direct(&get) {
-            Route::To(stale, _) if stale.node == self.me() && self.gives_logged(&get) => {
-                Some((request, get))
-            }
-            route => {
-                self.send_on(request, &get, route);
-                None
-            }
-        }
+        let route = self.direct(&get);
+        self.send_on(request, &get, route);
     }
 
     /// Goes by what the directory says of a page that is asked for.
@@ -312,10 +288,6 @@ impl Service {
 
     /// The directory says that a copy is worth nothing. Says whether what was meant is gone.
     pub(super) fn drop_page(&self, record: &Record) -> bool {
-        if record.holder.role == HolderRole::Log {
-            self.unlog(record.id, record.version);
-            return true;
-        }
         self.0.peers.borrow_mut().forget(record.id);
         self.0.pages.borrow_mut().handle_drop(record)
     }

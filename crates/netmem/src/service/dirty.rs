@@ -4,7 +4,7 @@ use super::events::Event;
 use super::put::{Avoid, Weak};
 use super::store::Stored;
 use super::{Load, Service};
-use crate::directory::{Entry, Holder, Role as HolderRole};
+use crate::directory::{Entry, Holder};
 use crate::limits::*;
 use crate::memory::{Arrival, Class, Durability, FrameNo, Page, Role};
 use crate::page::{PageId, PageStamp, SpaceId, Version};
@@ -47,8 +47,8 @@ fn unless_gone(gone: bool) -> Result<(), Weak> {
 }
 
 impl Service {
-    /// Makes a page that this node has written as durable as its class says: on stable storage, in two mirrors, in one
-    /// and a log. What is acknowledged so survives what the class says. `Ok` too when the page is not here: then it
+    /// Makes a page that this node has written as durable as its class says: on stable storage, in mirrors.
+    /// What is acknowledged so survives what the class says. `Ok` too when the page is not here: then it
     /// left, which it can only when it is durable, unless the node was given up by the others: a page of a shared space
     /// that it had not made durable then is gone, and this an error until it is written again. Waits up to
     /// [`Config::patience`](super::Config::patience) for nodes that take mirrors.
@@ -133,7 +133,6 @@ impl Service {
         match busy.class {
             Class::WriteBack => self.write_back(&busy).await,
             Class::Mirrored | Class::Volatile => self.make_mirrors(&busy).await,
-            Class::MirroredAndLogged => self.mirror_and_log(&busy).await,
         }
     }
 
@@ -170,28 +169,6 @@ impl Service {
             self.store_mut().memory_mut().handle_stored(busy.frame, busy.version);
         }
         made.into_iter().collect::<Result<(), No>>().map_err(|_| busy.weak(needed))
-    }
-
-    async fn mirror_and_log(&self, busy: &Busy<'_>) -> Result<(), Weak> {
-        let weak = |_| busy.weak(2);
-        let mirrors = self.mirrors_of(busy);
-        if mirrors.borrow().is_empty() {
-            self.make_mirror(busy, &mirrors).await.map_err(weak)?;
-        }
-        if self.store().is_logged(busy.frame) {
-            return Ok(());
-        }
-        let incarnation = self.incarnation();
-        match self.log_page(busy.stamp, &busy.data).await {
-            // the directory has more mirrors than it can name a log beside: one more of these does
-            Err(No::InUse) => return self.make_mirror(busy, &mirrors).await.map_err(weak),
-            logged => logged.map_err(weak)?,
-        }
-        if self.incarnation() != incarnation {
-            return Err(weak(No::Outside));
-        }
-        self.store_mut().memory_mut().handle_stored(busy.frame, busy.version);
-        Ok(())
     }
 
     /// Who has mirrors. Those that are made side by side add who they ask before they ask.
@@ -238,13 +215,11 @@ impl Service {
             let _ = stored.mirrors.try_push((*node, *incarnation));
         }
         let wanted = entry.map_or(1, |entry| entry.copies);
-        let logged = entry.is_some_and(Entry::is_logged);
         let class = match wanted {
-            _ if logged => Class::MirroredAndLogged,
             0 | 1 => Class::Volatile,
             _ => Class::Mirrored,
         };
-        let copies = stored.mirrors.len() as u8 + u8::from(logged);
+        let copies = stored.mirrors.len() as u8;
         let durability = Durability::Dirty { copies };
         Arrival { class, durability, ..arrival }
     }
@@ -279,10 +254,9 @@ impl Service {
         Some(entry)
     }
 
-    /// Has a surviving mirror make another one, or the log.
+    /// Has a surviving mirror make another one.
     async fn repair_page(&self, entry: &Entry) -> Option<NodeId> {
-        let logs = entry.keepers().filter(|holder| holder.role == HolderRole::Log);
-        for holder in entry.mirror_holders().chain(logs) {
+        for holder in entry.mirror_holders() {
             match self.mirror_from(entry, holder.node).await {
                 Ok(node) => return Some(node),
                 Err(No::NotHere) => self.forget_mirror(entry, holder),

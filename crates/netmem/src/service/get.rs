@@ -80,8 +80,6 @@ struct Trail {
     backup: bool,
     /// The directory says that this node's own mirror is what there is.
     own: bool,
-    /// This node's log may have what a holder that is silent has.
-    logged: bool,
     /// The page gets a frame of the service here.
     keeps: bool,
     /// The number of the view in which a node was asked last.
@@ -299,7 +297,6 @@ impl Service {
             stale: None,
             backup: false,
             own: false,
-            logged: false,
             keeps,
             view: 0,
         };
@@ -336,11 +333,6 @@ impl Service {
     async fn step(&self, wanted: Wanted, trail: &mut Trail) -> Step {
         if trail.own
             && let Some(got) = self.find_own(wanted)
-        {
-            return Step::Got(got);
-        }
-        if (trail.own || std::mem::take(&mut trail.logged))
-            && let Some(got) = self.get_logged(wanted, trail.keeps).await
         {
             return Step::Got(got);
         }
@@ -422,7 +414,6 @@ impl Service {
         if homes.is_some_and(|homes| homes.has(to)) {
             trail.backup = !trail.backup;
         }
-        trail.logged = self.0.home.borrow_mut().knows_newest(id);
         if matches!(error, CallError::Overloaded | CallError::Refused | CallError::PeerLost) {
             self.rest(trail).await;
         }

@@ -217,11 +217,7 @@ impl Home {
     }
 
     fn holder(&self, entry: &Entry, avoid: &[Option<NodeId>], random: u64) -> Route {
-        // who asks does so for what it has not in memory, and may have it in its log
-        let fits = |holder: &&Holder| match holder.role {
-            Role::Log => avoid[1] != Some(holder.node),
-            _ => !avoid.contains(&Some(holder.node)),
-        };
+        let fits = |holder: &&Holder| !avoid.contains(&Some(holder.node));
         let count = entry.holders.iter().filter(fits).count();
         if count == 0 {
             // whoever asks has the only mirror, or was told by one that it has it not: not to be believed
@@ -229,12 +225,8 @@ impl Home {
             let unknown = Route::Back(GetReply::Unknown { settled: false });
             return own.map_or(unknown, |own| own.route(entry.version));
         }
-        // memory before a log; the backup is asked where somebody was silent, and names that one as well
-        let quick = entry.in_memory().filter(fits).count();
-        let quick = if quick > 0 && self.is_primary(entry.id) { quick } else { count };
-        let logs = entry.holders.iter().filter(|holder| holder.role == Role::Log);
-        let mut holders = entry.in_memory().chain(logs).filter(fits);
-        let holder = holders.nth((random % quick as u64) as usize).expect("counted");
+        let mut holders = entry.holders.iter().filter(fits);
+        let holder = holders.nth((random % count as u64) as usize).expect("counted");
         holder.route(entry.version)
     }
 
@@ -247,12 +239,6 @@ impl Home {
     pub fn knows_all(&self, id: PageId) -> bool {
         let own = id.space.owner() == Some(self.members.me());
         own || (self.is_primary(id) && self.is_settled() && !self.unlisted.may_have(id))
-    }
-
-    /// Whether no other node can have a newer version than this one knows of.
-    pub fn knows_newest(&mut self, id: PageId) -> bool {
-        let others = self.leases.writer(id).is_some_and(|writer| writer.node != self.members.me());
-        self.knows_all(id) && !others
     }
 
     /// A holder did not have what it should. A mirror's word is not taken for that: it may be a late one. Where a clean
@@ -358,7 +344,7 @@ impl Home {
         let Home { members, notices, .. } = self;
         match &older {
             Some(older) => {
-                let others = holders_of(members, older).filter(|old| !old.is_place_of(&holder));
+                let others = holders_of(members, older).filter(|old| old.node != holder.node);
                 others.for_each(|old| notices.tell_to_drop(id, older.version, old));
             }
             None => outcome.dropped.iter().for_each(|old| notices.tell_to_drop(id, version, *old)),
@@ -393,9 +379,6 @@ impl Home {
         self.note_written(record);
         self.unlisted.handle_gone(record);
         self.directory.unregister(record.id, record.version, record.holder);
-        if record.holder.role == Role::Log {
-            self.note_lack(record.id);
-        }
         Verdict::Done
     }
 

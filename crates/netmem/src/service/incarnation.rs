@@ -156,7 +156,6 @@ impl Service {
         // in this order: what is in mirrors is durable
         let guests = !self.cx().has_bug(Bug::GuestsForgotten);
         self.0.pages.borrow_mut().handle_end(self.me(), next, guests);
-        self.unlog_all();
         self.lose_mirrors(&others);
         self.count(|counters| {
             counters.incarnations_lost += 1;

@@ -98,9 +98,6 @@ impl Service {
 
     /// Whether this node has the mirror that a record speaks of.
     pub(super) fn has_mirror(&self, record: &Record) -> bool {
-        if record.holder.role == HolderRole::Log {
-            return self.has_log(record);
-        }
         let store = self.store();
         let found = store.find(record.id);
         found.is_some_and(|(frame, page, _)| {
@@ -120,8 +117,7 @@ impl Service {
             store.memory().pages().map(|(frame, ..)| frame).filter(named).collect();
         for frame in frames {
             store.retain_mirrors(frame, |mirror| !lost(mirror));
-            // of what is in the log the directory has another mirror made, as of what is in one
-            if store.stored(frame).mirrors.is_empty() && !store.is_logged(frame) {
+            if store.stored(frame).mirrors.is_empty() {
                 let page = store.memory().page(frame).expect("a page");
                 let record = self.record(page.id, page.version, HolderRole::Mirror, 0);
                 self.0.replicas.borrow_mut().handle_owed(Kind::Secure, record);

@@ -265,15 +265,8 @@ impl Service {
     }
 
     pub(super) async fn mirror_again(&self, ask: &MirrorAgain) -> Result<NodeId, No> {
-        let (put, data) = match self.mirrored_here(ask) {
-            Some(mirrored) => mirrored,
-            None => match self.read_log(ask.id, ask.version).await {
-                Ok((stamp, data)) if stamp.version == ask.version => {
-                    (self.put_of(stamp, ask.copies), data)
-                }
-                Err(No::Unregistered) => return Err(No::Unregistered),
-                _ => return Err(self.without_mirror(ask).await),
-            },
+        let Some((put, data)) = self.mirrored_here(ask) else {
+            return Err(self.without_mirror(ask).await);
         };
         let avoid: Avoid = ask.avoid.into_iter().filter(|node| node.0 != 0).collect();
         self.mirror(&put, &data, &RefCell::new(avoid)).await
@@ -294,9 +287,7 @@ impl Service {
             return No::Stale;
         }
         // whichever directory took this node for a holder, the other one does too
-        for role in [HolderRole::Mirror, HolderRole::Log] {
-            self.deny_all(&self.record(ask.id, ask.version, role, ask.copies));
-        }
+        self.deny_all(&self.record(ask.id, ask.version, HolderRole::Mirror, ask.copies));
         No::NotHere
     }
 

@@ -1,8 +1,6 @@
-//! The copies that pages depend on, as far as this node answers for them: what is still owed to each of them, and what
-//! the node's own log has.
+//! The copies that pages depend on, as far as this node answers for them: what is still owed to each of them.
 
 use super::events::Event;
-use super::logged::Logged;
 use crate::directory::{Holder, Role};
 use crate::limits::{BARED_PAUSE, CLEANING_PAUSE};
 use crate::page::Version;
@@ -14,7 +12,7 @@ use wire::{NodeId, Time};
 /// The kinds of what is owed to a copy, with a task each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A mirror is here, or in the log, of which a directory has not heard.
+    /// A mirror is here of which a directory has not heard.
     Register,
     /// A directory believes that a mirror is here which is not. It has none made in its place before it hears that.
     Unregister,
@@ -39,40 +37,30 @@ impl Kind {
         }
     }
 
-    /// Owed only once: of a page's mirrors the last one that was named is registered, as of what the log had of
-    /// it, since a node may have both.
+    /// Owed only once: of a page's mirrors the last one that was named is registered.
     fn key(self, record: &Record) -> Record {
-        let of = |role| {
-            let nobody = Holder { node: NodeId(0), incarnation: 0, role };
-            Record::new(record.id, Version(0), nobody)
-        };
+        let nobody = Holder { node: NodeId(0), incarnation: 0, role: Role::Mirror };
         match self {
-            Kind::Register => of(record.holder.role),
+            Kind::Register | Kind::Secure => Record::new(record.id, Version(0), nobody),
             Kind::Unregister => *record,
-            Kind::Secure => of(Role::Mirror),
         }
     }
 }
 
-/// The queues of what is owed, and the log.
+/// The queues of what is owed.
 pub struct Replicas {
     owed: [Repairs<Record, Record>; 3],
-    /// This node's log.
-    pub logged: Logged,
 }
 
 impl Default for Replicas {
     fn default() -> Replicas {
         let kinds = [Kind::Register, Kind::Unregister, Kind::Secure];
-        Replicas {
-            owed: kinds.map(|kind| Repairs::new(1, kind.pause())),
-            logged: Logged::default(),
-        }
+        Replicas { owed: kinds.map(|kind| Repairs::new(1, kind.pause())) }
     }
 }
 
 impl Replicas {
-    /// Whether a directory is still to hear of a mirror of this page, or of what the log has of it.
+    /// Whether a directory is still to hear of a mirror of this page.
     pub fn is_unregistered(&self, record: &Record) -> bool {
         self.owed[Kind::Register as usize].has(Kind::Register.key(record))
     }
@@ -135,23 +123,6 @@ mod tests {
             }
             assert_eq!(replicas.poll_owed(now, kind), None);
         }
-    }
-
-    #[test]
-    fn a_mirror_and_a_log_that_have_the_same_page_are_both_registered() {
-        let mut replicas = Replicas::default();
-        let mut logged = mirror(1, 5);
-        logged.holder.role = Role::Log;
-        let both = [mirror(1, 6), logged];
-        both.into_iter().for_each(|owed| replicas.handle_owed(Kind::Register, owed));
-        assert_eq!(fail(&mut replicas, NOW, Kind::Register), Some(both[0]));
-        let now = NOW + CLEANING_PAUSE;
-        assert_eq!(replicas.poll_owed(now, Kind::Register), Some(both[1]));
-        replicas.handle_end(now, Kind::Register, &both[1], true);
-        assert!(replicas.is_unregistered(&mirror(1, 6)) && !replicas.is_unregistered(&logged));
-        assert_eq!(replicas.poll_owed(now, Kind::Register), Some(both[0]));
-        replicas.handle_end(now, Kind::Register, &both[0], true);
-        assert_eq!(replicas.poll_owed(now, Kind::Register), None);
     }
 
     #[test]

@@ -219,7 +219,8 @@ impl Service {
     /// A node's mirror counts no more: first the other directory, then this one and the page's writer here.
     /// Where it is not known, somebody asks again whose answer was lost.
     async fn retire(&self, entry: &Entry, from: NodeId, view: u64) -> Result<NodeId, No> {
-        let other = entry.keepers().find(|h| h.node != from).map(|h| h.node).ok_or(No::NotHere)?;
+        let other =
+            entry.mirror_holders().find(|h| h.node != from).map(|h| h.node).ok_or(No::NotHere)?;
         let Some(holder) = entry.mirror_holders().find(|h| h.node == from) else {
             return Ok(other);
         };
@@ -266,9 +267,9 @@ impl Service {
     }
 }
 
-/// Mirrors of a page but for that of one node, and logs that have it.
+/// Mirrors of a page but for that of one node.
 fn others(entry: &Entry, from: NodeId) -> usize {
-    entry.keepers().filter(|holder| holder.node != from).count()
+    entry.mirror_holders().filter(|holder| holder.node != from).count()
 }
 
 /// Mirrors that a page is to have.

@@ -160,20 +160,6 @@ impl Store {
         }
     }
 
-    /// Whether the local log has the present version of a dirty page: mirrors that count are named, and it is the rest.
-    pub fn is_logged(&self, frame: FrameNo) -> bool {
-        self.memory.role(frame).is_own() && self.unnamed(frame) > 0
-    }
-
-    /// The local log has nothing any more.
-    pub fn forget_log(&mut self) {
-        let logged = self.memory.pages().filter(|(frame, ..)| self.is_logged(*frame));
-        let logged: Vec<_> = logged.map(|(frame, _, page)| (frame, page.version)).collect();
-        for (frame, version) in logged {
-            self.memory.handle_mirror_lost(frame, version);
-        }
-    }
-
     /// All mirrors of a page but those to `keep` are gone.
     pub fn retain_mirrors(&mut self, frame: FrameNo, keep: impl Fn(&(NodeId, u64)) -> bool) {
         let version = self.memory.page(frame).expect("a page").version;
@@ -353,21 +339,13 @@ impl Store {
         let with_page = |at: usize| self.memory.page(FrameNo(at as u32)).is_some();
         let fits = (0..self.places.len()).all(|at| self.places[at].is_some() == with_page(at));
         let counted = self.memory.blocks().total() as usize * BLOCK_BYTES;
-        let named = self.memory.pages().all(|(frame, role, page)| {
-            role == Role::Mirror
-                || self.unnamed(frame) <= usize::from(page.class == Class::MirroredAndLogged)
+        let named = self.memory.pages().all(|(frame, role, page)| match page.durability {
+            Durability::Dirty { copies } if role != Role::Mirror => {
+                usize::from(copies) <= self.stored(frame).mirrors.len()
+            }
+            _ => true,
         });
         fits && used == self.used && used <= self.most && counted == used && named
-    }
-
-    /// Of the copies that count for a dirty page those that are no mirrors.
-    fn unnamed(&self, frame: FrameNo) -> usize {
-        match self.memory.page(frame).map(|page| page.durability) {
-            Some(Durability::Dirty { copies }) => {
-                usize::from(copies).saturating_sub(self.stored(frame).mirrors.len())
-            }
-            _ => 0,
-        }
     }
 
     /// What a page takes; nothing when it is not here.
@@ -480,16 +458,5 @@ mod tests {
         assert_eq!((taken, blocks.own(), blocks.mirror), (3, 16, 48));
         let (taken, blocks) = mirrors_taken(5);
         assert_eq!((taken, blocks.own(), blocks.mirror), (9, 16, 45));
-    }
-
-    #[test]
-    fn a_log_is_told_from_mirrors() {
-        let (mut store, frame) = written(Class::MirroredAndLogged);
-        store.handle_mirror(frame, VERSION, (NodeId(5), 7));
-        assert!(!store.is_logged(frame) && !is_durable(&store, frame));
-        assert!(store.memory_mut().handle_stored(frame, VERSION));
-        assert!(store.is_logged(frame) && is_durable(&store, frame) && store.is_consistent());
-        store.retain_mirrors(frame, |_| false);
-        assert!(store.is_logged(frame) && !is_durable(&store, frame));
     }
 }

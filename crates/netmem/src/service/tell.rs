@@ -116,10 +116,10 @@ impl Service {
         records
     }
 
-    /// Records of this node that directories are to know: mirrors and copies of others' pages, what is in its log, and
-    /// which pages it writes to: no lease is granted before all writers were heard.
+    /// Records of this node that directories are to know: mirrors and copies of others' pages, and which pages it
+    /// writes to: no lease is granted before all writers were heard.
     fn all_records(&self) -> Vec<Record> {
-        let (store, writing, replicas) = (self.store(), self.writing(), self.0.replicas.borrow());
+        let (store, writing) = (self.store(), self.writing());
         let copies = store.memory().pages().filter_map(|(frame, role, page)| {
             let own = page.id.space.owner() == Some(self.me());
             let role = match (role, page.durability) {
@@ -129,12 +129,11 @@ impl Service {
             };
             Some(self.record(page.id, page.version, role, store.stored(frame).copies))
         });
-        let logged = replicas.logged.pages().map(|stamp| self.log_record(stamp));
         let leases = writing.iter().map(|(id, version)| Record {
             writer: true,
             ..self.record(id, version, HolderRole::Clean, 0)
         });
-        copies.chain(logged).chain(leases).collect()
+        copies.chain(leases).collect()
     }
 
     /// What a directory said of this node's copy.

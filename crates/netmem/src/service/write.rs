@@ -217,15 +217,13 @@ impl Service {
     /// In this node's own tables. Answers with the mirrors that these know of.
     pub(super) fn mark_written(&self, id: PageId, version: Version) -> Vec<Holder> {
         self.mark_here(id, version);
-        let keepers = self.at_home(|home| {
+        self.at_home(|home| {
             let entry = home.directory().entry(id).filter(|entry| entry.version == version);
-            let keepers = entry.into_iter().flat_map(Entry::keepers).copied();
-            let keepers = keepers.filter(|holder| holder.node != self.me()).collect();
+            let mirrors = entry.into_iter().flat_map(Entry::mirror_holders).copied();
+            let mirrors = mirrors.filter(|holder| holder.node != self.me()).collect();
             home.handle_written(id, version);
-            keepers
-        });
-        self.unlog(id, version);
-        keepers
+            mirrors
+        })
     }
 
     /// What is here of the page is a clean copy, or outdated; but for what this node wrote and nobody else has.
@@ -268,7 +266,6 @@ impl Service {
         self.0.guests.borrow_mut().remove(space);
         self.0.peers.borrow_mut().forget_space(space);
         self.note_change(|id| id.space == space);
-        self.0.replicas.borrow_mut().logged.retain(|id| id.space != space);
         self.0.pages.borrow_mut().free_space(space);
         self.raise(Event::Eased);
         Ok(())

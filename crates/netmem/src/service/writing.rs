@@ -65,11 +65,6 @@ impl Writing {
         self.granted.contains_key(&id)
     }
 
-    /// The newest version of a page that the node writes to.
-    pub fn newest(&self, id: PageId) -> Option<Version> {
-        self.granted.get(&id).map(|granted| granted.version)
-    }
-
     /// The node has written to a page, of a shared space or not.
     pub fn wrote(&mut self, id: PageId, version: Version) {
         let granted = self.granted.get_mut(&id);

@@ -3,7 +3,7 @@
 
 use endpoint::Frame;
 use netmem::protocol::{Batch, Message, Record};
-use netmem::service::{Backing, Config, Later, Log, Up, View};
+use netmem::service::{Backing, Config, Later, Up, View};
 use netmem::*;
 use node::{Call, Cx};
 use rig::Net;
@@ -332,7 +332,6 @@ pub fn with_directories(count: u16, frames: usize, entries: usize) -> (World, Di
         let mut config = small(frames);
         config.directory_bytes = entries * Directory::ENTRY_BYTES;
         config.backing = Some(share.at(cx));
-        config.log = Some(share.log(cx));
         config
     });
     (world, disk)
@@ -345,16 +344,10 @@ pub fn late(number: u64) -> u64 {
 
 type Pages = Rc<RefCell<BTreeMap<PageId, u64>>>;
 
-/// What the nodes' logs have.
-type Logs = Rc<RefCell<BTreeMap<(NodeId, PageId), u64>>>;
-
-/// Stable storage that all nodes share, and a log of each, in memory, with a delay.
+/// Stable storage that all nodes share, in memory, with a delay.
 #[derive(Clone)]
 pub struct Disk {
     pub pages: Pages,
-    pub logged: Logs,
-    /// Other bytes are read from logs than were appended.
-    pub rots: Rc<Cell<bool>>,
     pub delay: Rc<Cell<Duration>>,
     pub reads: Rc<Cell<u64>>,
     pub fails: Rc<Cell<bool>>,
@@ -363,14 +356,7 @@ pub struct Disk {
 impl Default for Disk {
     fn default() -> Disk {
         let delay = Rc::new(Cell::new(Duration::from_millis(5)));
-        Disk {
-            pages: Rc::default(),
-            logged: Rc::default(),
-            rots: Rc::default(),
-            delay,
-            reads: Rc::default(),
-            fails: Rc::default(),
-        }
+        Disk { pages: Rc::default(), delay, reads: Rc::default(), fails: Rc::default() }
     }
 }
 
@@ -378,17 +364,6 @@ impl Disk {
     /// As one node uses it.
     pub fn at(&self, cx: &Cx) -> Rc<dyn Backing> {
         Rc::new(At { disk: self.clone(), cx: cx.clone() })
-    }
-
-    /// The log of one node, empty.
-    pub fn log(&self, cx: &Cx) -> Rc<dyn Log> {
-        self.logged.borrow_mut().retain(|(node, _), _| *node != cx.id());
-        Rc::new(At { disk: self.clone(), cx: cx.clone() })
-    }
-
-    /// What a node's log has of a page.
-    pub fn logged(&self, node: u16, id: PageId) -> Option<u64> {
-        self.logged.borrow().get(&(NodeId(node), id)).copied()
     }
 }
 
@@ -409,32 +384,6 @@ impl At {
             stores(&disk);
             Ok(())
         })
-    }
-}
-
-impl Log for At {
-    fn append(&self, stamp: PageStamp, data: Frame) -> Later<Result<(), Errno>> {
-        let PageStamp { id, version, .. } = stamp;
-        assert_eq!(&data[..], &content(id, version.0)[..]);
-        let key = (self.cx.id(), id);
-        self.store(move |disk| {
-            disk.logged.borrow_mut().insert(key, version.0);
-        })
-    }
-
-    fn read(&self, stamp: PageStamp) -> Later<Result<Frame, Errno>> {
-        let (disk, cx) = (self.disk.clone(), self.cx.clone());
-        let done = self.store(|_| ());
-        Box::pin(async move {
-            done.await?;
-            let logged = disk.logged.borrow().get(&(cx.id(), stamp.id)).copied();
-            let version = logged.ok_or(Errno::ENOENT)? + u64::from(disk.rots.get());
-            Ok(frame(&cx, stamp.id, version))
-        })
-    }
-
-    fn forget(&self, id: PageId) {
-        self.disk.logged.borrow_mut().remove(&(self.cx.id(), id));
     }
 }
 

@@ -1,12 +1,11 @@
 //! What must hold of the services' tables: at any time, and when nothing is under way.
 
 use super::shared::Shared;
-use super::spaces::{Kind, kind};
 use crate::queue::Picos;
 use endpoint::limits::PAGE_BYTES;
-use netmem::limits::{AHEAD_SHARE, HOLDERS_MAX, HOPS_MAX};
+use netmem::limits::{AHEAD_SHARE, HOPS_MAX};
 use netmem::service::View;
-use netmem::{Directory, Holder, HolderRole, PageId, Role, Service, Slots, Version};
+use netmem::{Directory, HolderRole, PageId, Role, Service, Slots, Version};
 use std::collections::BTreeMap;
 use wire::NodeId;
 
@@ -65,8 +64,6 @@ fn problem(node: NodeId, service: &Service) -> Option<String> {
 }
 
 type Holders = BTreeMap<(PageId, NodeId), (Version, Role)>;
-/// What nodes' logs have.
-type Logs = BTreeMap<(PageId, NodeId), Version>;
 
 /// Every mirror that a node keeps has its entry at both directories, every entry its mirrors, as many as there are to
 /// be. Clean copies are soft state: an entry of one that has gone costs a message.
@@ -74,14 +71,12 @@ pub fn quiet(shared: &Shared, view: &View) -> Vec<String> {
     let services = shared.services.borrow();
     let members = view.members.iter().map(|up| netmem::Member { node: up.node, weight: up.weight });
     let Some(slots) = Slots::new(&members.collect::<Vec<_>>()) else { return Vec::new() };
-    let (mut held, mut logs) = (Holders::new(), Logs::new());
+    let mut held = Holders::new();
     for (node, service) in services.iter() {
         service.inspect(|memory, _| {
             let pages = memory.pages();
             held.extend(pages.map(|(_, role, page)| ((page.id, *node), (page.version, role))));
         });
-        let logged = service.logged().into_iter();
-        logs.extend(logged.map(|(id, version)| ((id, *node), version)));
     }
     let mut wrong = Vec::new();
     let has_room = has_room(services.values());
@@ -91,7 +86,6 @@ pub fn quiet(shared: &Shared, view: &View) -> Vec<String> {
         }
         service.inspect(|_, directory| {
             check_entries(*node, directory, &slots, &held, has_room, &mut wrong);
-            check_logs(*node, directory, &slots, &logs, &mut wrong);
         });
     }
     // who has a guest's page its process alone knows
@@ -158,43 +152,9 @@ fn check_entries(
         }
         let mirrors =
             entry.holders.iter().filter(|holder| holder.role == HolderRole::Mirror).count();
-        let bare = kind(entry.id.space) == Kind::Logged && entry.is_logged() && mirrors == 0;
         let primary = slots.homes(entry.id).primary == node;
-        if (entry.mirrors_missing() > 0 || bare) && has_room && primary {
+        if entry.mirrors_missing() > 0 && has_room && primary {
             wrong.push(format!("{node} knows of {mirrors} mirrors of {}, too few", entry.id));
-        }
-    }
-}
-
-/// Both directories of a page know of its log, but where there is no place for it beside mirrors.
-fn check_logs(
-    node: NodeId,
-    directory: &Directory,
-    slots: &Slots,
-    logs: &Logs,
-    wrong: &mut Vec<String>,
-) {
-    let here = |id: PageId| slots.homes(id).has(node);
-    for ((id, at), version) in logs.iter().filter(|((id, _), _)| here(*id)) {
-        let named = directory.entry(*id).is_some_and(|entry| {
-            let log = |h: &Holder| (h.node, h.role) == (*at, HolderRole::Log);
-            let full = entry.mirrors() == HOLDERS_MAX;
-            entry.version == *version && (full || entry.holders.iter().any(log))
-        });
-        if !named {
-            let version = version.0;
-            wrong.push(format!("{node} does not know that {at} has {id} version {version} (Log)"));
-        }
-    }
-    for entry in directory.entries().filter(|entry| here(entry.id)) {
-        for log in entry.keepers().filter(|holder| holder.role == HolderRole::Log) {
-            if logs.get(&(entry.id, log.node)) != Some(&entry.version) {
-                let (id, version) = (entry.id, entry.version.0);
-                wrong.push(format!(
-                    "{node} believes that {}'s log has {id} version {version}",
-                    log.node
-                ));
-            }
         }
     }
 }

@@ -164,7 +164,7 @@ impl Model {
         let at_risk = self.unsettled
             && match known.class {
                 Class::Volatile => true,
-                Class::Mirrored | Class::MirroredAndLogged => content.attempt <= self.overtaken,
+                Class::Mirrored => content.attempt <= self.overtaken,
                 Class::WriteBack => false,
             };
         (known.durable, known.at_risk) = (Some(content), at_risk);
@@ -238,7 +238,7 @@ impl Model {
             let stands = match known.class {
                 Class::WriteBack => true,
                 _ if id.space.owner() == Some(node) => false,
-                Class::Mirrored | Class::MirroredAndLogged => alone,
+                Class::Mirrored => alone,
                 Class::Volatile => false,
             };
             known.at_risk |= !stands;

@@ -16,9 +16,8 @@ use crate::run::Outcome;
 use crate::trace::Trace;
 use crate::world::{Happening, World};
 use endpoint::limits::PAGE_BYTES;
-use netmem::service::{Backing, Config, Log};
-use netmem::{Directory, EpochConfig, PageLog, Service};
-use node::rings::DiskId;
+use netmem::service::{Backing, Config};
+use netmem::{Directory, EpochConfig, Service};
 use std::any::Any;
 use std::rc::Rc;
 use wire::NodeId;
@@ -35,8 +34,6 @@ const QUIET: Picos = Picos::seconds(5);
 const READING_MAX: Picos = Picos::seconds(120);
 /// Directory entries for each frame.
 const ENTRIES_PER_FRAME: usize = 6;
-/// Bytes of each node's log: all pages that it may have to write there, four times.
-const LOG_BYTES: u64 = 4 << 20;
 /// Pages of the payload pool beside those of network memory: what is on its way.
 const POOL_PAGES: usize = 1024;
 
@@ -64,10 +61,9 @@ pub(super) fn role(shared: Rc<Shared>, epoch: EpochConfig) -> Role {
         let directory_bytes = frames as usize * ENTRIES_PER_FRAME * Directory::ENTRY_BYTES;
         let backing = Some(Rc::new(door) as Rc<dyn Backing>);
         let trends = shape.trends;
-        let log = Some(Rc::new(PageLog::start(cx, DiskId(0), LOG_BYTES)) as Rc<dyn Log>);
         let base = Config::new(bytes);
         let policy = shape.policy.policy(shared.seed);
-        let config = Config { directory_bytes, backing, log, trends, epoch, policy, ..base };
+        let config = Config { directory_bytes, backing, trends, epoch, policy, ..base };
         let service = Service::start(cx, config);
         for number in 0..shape.programs {
             cx.spawn("program", Program::new(cx, &service, &shared, number).run());
@@ -95,7 +91,7 @@ impl Run {
         let clock_rate_percent = experiment.faults.clock_rate_percent;
         let machine = |node| MachineConfig { bugs, clock_rate_percent, ..MachineConfig::new(node) };
         for node in (1..=shape.nodes).map(NodeId) {
-            let config = MachineConfig { frame_pages, disks: 1, ..machine(node) };
+            let config = MachineConfig { frame_pages, ..machine(node) };
             world.add(config, role(shared.clone(), EpochConfig::default()));
         }
         for guest in (shape.nodes + 1..=shape.nodes + shape.guests).map(NodeId) {

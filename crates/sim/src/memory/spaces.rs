@@ -8,8 +8,6 @@ use wire::NodeId;
 pub enum Kind {
     /// Two mirrors, no stable storage.
     Mirrored,
-    /// A mirror and the node's log.
-    Logged,
     /// One copy elsewhere.
     Volatile,
     /// Stable storage, as files.
@@ -21,7 +19,6 @@ impl Kind {
     pub fn class(self) -> Class {
         match self {
             Kind::Mirrored => Class::Mirrored,
-            Kind::Logged => Class::MirroredAndLogged,
             Kind::Volatile => Class::Volatile,
             Kind::Stored => Class::WriteBack,
         }
@@ -32,10 +29,8 @@ impl Kind {
 pub fn kind(space: SpaceId) -> Kind {
     match (space.owner(), space.0 % 4) {
         (None, 0 | 2) => Kind::Stored,
-        (None, 3) => Kind::Logged,
         (None, _) => Kind::Mirrored,
         (Some(_), 1) => Kind::Stored,
-        (Some(_), 2) => Kind::Logged,
         (Some(_), 3) => Kind::Volatile,
         (Some(_), _) => Kind::Mirrored,
     }

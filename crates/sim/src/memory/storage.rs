@@ -1,5 +1,4 @@
-//! Stable storage of simulated clusters with network memory: one place for all nodes, which outlives them. Their logs
-//! are on disks of their own.
+//! Stable storage of simulated clusters with network memory: one place for all nodes, which outlives them.
 
 use super::model::parse;
 use super::shared::Shared;

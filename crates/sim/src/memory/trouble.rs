@@ -25,7 +25,6 @@ const JOIN: Picos = Picos::millis(50);
 enum Cure {
     Start(NodeId),
     Storage,
-    Log(NodeId),
     Heal(Vec<NodeId>),
     Woken(Process),
 }
@@ -46,10 +45,6 @@ pub struct Trouble {
     asleep: BTreeSet<NodeId>,
     /// Nodes that do not reach the others.
     parted: BTreeSet<NodeId>,
-}
-
-fn heal_log(world: &mut World, node: NodeId) {
-    world.machine_mut(node).faults().for_each(|disk| *disk = Default::default());
 }
 
 fn process(world: &World, node: NodeId) -> Process {
@@ -199,7 +194,6 @@ impl Trouble {
         match cure {
             Cure::Start(node) if !world.is_up(node) => self.start(world, node),
             Cure::Start(_) => (),
-            Cure::Log(node) => heal_log(world, node),
             Cure::Storage => self.shared.storage.borrow_mut().faults = Default::default(),
             Cure::Heal(nodes) => {
                 self.parted.clear();
@@ -255,22 +249,6 @@ impl Trouble {
             let end = world.now() + self.span();
             self.shared.storage.borrow_mut().faults.slowness = self.random.within(2, 200);
             self.cures.push((end, Cure::Storage));
-        }
-        self.harm_logs(world);
-    }
-
-    /// The disks that the nodes' logs are on.
-    fn harm_logs(&mut self, world: &mut World) {
-        for node in self.members(world) {
-            let errors = self.faults.disk_error_per_million;
-            world.machine_mut(node).faults().for_each(|disk| disk.error_chance = errors);
-        }
-        if strikes(&mut self.random, self.faults.full_disks_per_minute) {
-            let node = *self.random.pick(&self.members(world));
-            let (now, end) = (world.now(), world.now() + self.span());
-            world.trace_mut().line(now, node, "disk", format_args!("the log's is full"));
-            world.machine_mut(node).faults().for_each(|disk| disk.full = true);
-            self.cures.push((end, Cure::Log(node)));
         }
     }
 
@@ -367,7 +345,6 @@ impl Trouble {
     pub fn end(&mut self, world: &mut World) {
         self.faults = Faults::NONE;
         self.shared.storage.borrow_mut().faults = Default::default();
-        self.members(world).into_iter().for_each(|node| heal_log(world, node));
         world.network_mut().rules_mut().clear();
         let sleeps = |(_, cure): &(Picos, Cure)| matches!(cure, Cure::Woken(_));
         let (asleep, others): (Vec<_>, Vec<_>) = self.cures.drain(..).partition(sleeps);
