@@ -36,7 +36,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         "trapeze",
         &[
             "wire", "endpoint", "netrpc", "node", "store", "stripe", "names", "members", "netmem",
-            "files", "kv", "live", "region",
+            "files", "kv", "nfs", "live", "region", "sockets",
         ],
     ),
     ("terminal", &["trapeze"]),
@@ -51,7 +51,8 @@ const LAYERS: &[(&str, &[&str])] = &[
         "command",
         &[
             "wire", "endpoint", "node", "store", "stripe", "names", "members", "netmem", "files",
-            "kv", "sim", "papers", "live", "region", "sockets", "trapeze", "terminal", "bench",
+            "kv", "nfs", "sim", "papers", "live", "region", "sockets", "trapeze", "terminal",
+            "bench",
         ],
     ),
     ("preload", &["region"]),

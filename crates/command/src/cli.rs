@@ -6,6 +6,7 @@ mod files;
 mod forget;
 mod manual;
 pub mod memory;
+mod nfs;
 mod program;
 mod restore;
 mod simulations;
@@ -16,6 +17,7 @@ use std::path::PathBuf;
 use trapeze::flags::Wait;
 use trapeze::lending::Lending;
 use trapeze::local::LocalLink;
+use trapeze::nfs::NfsOptions;
 use trapeze::scrubbing::Scrubbing;
 use trapeze::size::Size;
 use trapeze::socket_access::ListenAccess;
@@ -25,6 +27,7 @@ pub use files::{Cat, Cp, Du, Mkdir, Mv, Paths, Prefetch, Rm, default_cluster, in
 pub use forget::Forget;
 pub use manual::{Completions, Man};
 pub use memory::{Listen, Memory};
+pub use nfs::ServeNfs;
 pub use program::{RunEnd, RunProgram};
 pub use restore::{Backup, Restore, Salvage};
 pub use simulations::{Output, Papers, Results, Sim};
@@ -57,6 +60,8 @@ pub enum Command {
     Serve(Serve),
     /// Mount the file system; stop with Ctrl-C or by unmounting
     Mount(Mount),
+    /// Serve the file system to clients of NFS; stop with Ctrl-C
+    Nfs(ServeNfs),
     /// Keep keys and values in memory for clients of memcached and Redis; stop with Ctrl-C
     Memory(Memory),
     /// List a directory of the cluster (no mount needed)
@@ -197,6 +202,12 @@ pub struct Up {
     /// Mount also over a directory that is not empty, whose contents are hidden meanwhile
     #[arg(long, requires = "mount")]
     pub nonempty: bool,
+    /// Serve the file system to clients of NFS (version 3, over TCP) at this address; the port is 2049 unless it is said
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub nfs: Option<String>,
+    /// With --nfs
+    #[command(flatten)]
+    pub nfs_options: NfsOptions,
     /// Also listen for other machines, when the directory is made: the manager here, the I/O servers at the ports after
     /// it, and a mount that lends memory at the next
     #[arg(long, value_name = "HOST:PORT")]

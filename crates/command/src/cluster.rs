@@ -213,6 +213,8 @@ pub fn init(arguments: &cli::Init) -> Result<()> {
         insecure: arguments.insecure,
         store: Some(dir.join("store")),
         scrub: arguments.scrubbing.scrub,
+        nfs: None,
+        exports: Vec::new(),
         disks,
         memory,
     };
@@ -274,6 +276,8 @@ pub fn join(arguments: &cli::Join) -> Result<()> {
         insecure: token.key.is_none(),
         store: None,
         scrub: arguments.scrubbing.scrub,
+        nfs: None,
+        exports: Vec::new(),
         disks,
         memory,
     };

@@ -18,6 +18,7 @@ mod memory;
 mod mount_helper;
 mod mount_options;
 mod new_disk;
+mod nfs;
 mod papers;
 mod prefetch;
 mod preloaded;
@@ -67,6 +68,7 @@ fn prepare(command: &Command) -> std::io::Result<()> {
         }
         Command::Serve(_)
         | Command::Memory(_)
+        | Command::Nfs(_)
         | Command::BenchPeer(_)
         | Command::BenchHolder(_) => follow_parent(Signal::KILL),
         Command::Ls(_) | Command::Cat(_) | Command::Du(_) | Command::Stat(_) | Command::Df(_) => {
@@ -92,6 +94,7 @@ fn run(command: Command) -> Result<(), Box<dyn std::error::Error>> {
         Command::Disk(cli::Disk::Add(arguments)) => new_disk::add(&arguments)?,
         Command::Serve(arguments) => serve::serve(&arguments)?,
         Command::Mount(arguments) => serve::mount(&arguments)?,
+        Command::Nfs(arguments) => nfs::serve(&arguments)?,
         Command::Memory(arguments) => memory::serve(&arguments)?,
         Command::Ls(arguments) => tools::ls(&arguments)?,
         Command::Cp(arguments) => copy::cp(&arguments)?,

@@ -1,7 +1,7 @@
 //! Machines that run until they are asked to stop.
 
 use crate::cli;
-use crate::{mount_helper, mount_options};
+use crate::{mount_helper, mount_options, nfs};
 use live::fuse::{MountOptions, Stage, check_mount_point, detach_below};
 use live::signals::{self, Signals};
 use std::io;
@@ -10,11 +10,12 @@ use std::time::Duration;
 use trapeze::children::READY;
 use trapeze::client::{POOL_BYTES, Reach};
 use trapeze::config::{Machine, Memory};
-use trapeze::embedded::{Embedded, Mounted};
+use trapeze::embedded::{Embedded, Mounted, NfsServer};
 use trapeze::lending::Lending;
 use trapeze::local::{ClusterOptions, LocalCluster, MANAGER_POOL_BYTES, Shape};
 use trapeze::machine::{self, MachineError, Setup};
 use trapeze::machine_stat::total_memory;
+use trapeze::nfs::{Beside, Bound};
 use trapeze::output;
 use trapeze::serve::{ServeError, add_mount, drive, pin, start_as, stop};
 use trapeze::size::Size;
@@ -32,10 +33,21 @@ pub fn serve(arguments: &cli::Serve) -> Result<(), ServeError> {
     let setup = Setup::of(&machine, arguments.wait.into()).map_err(MachineError::from)?;
     let lending = arguments.lending.or(setup.lending);
     check_lending(&lending, machine.memory.pool, 1)?;
+    let bound = nfs::of_machine(&machine)?;
+    let client = Setup { pool_bytes: POOL_BYTES, prefault: false, quiet: true, ..setup.clone() };
+    let client = Setup { lending: Lending::default(), ..client };
     let mut running = start_as(&machine, &Setup { lending, ..setup })?;
     println!("{READY} {} listens at {}", machine.name, machine.listen.join(", "));
     running.host.add(Signals::default())?;
-    drive(running, signals::asked)
+    let beside = bound.map(|bound| Beside::start(client, bound, &mut running.host)).transpose()?;
+    let Some(beside) = beside else { return drive(running, signals::asked) };
+    // what its clients wrote is written back while the machine still serves
+    let driven = drive(running, || {
+        signals::asked().then(|| beside.stop());
+        beside.has_ended()
+    });
+    let ended = if beside.has_ended() { beside.join() } else { Ok(()) };
+    driven.and(ended)
 }
 
 fn check_lending(lending: &Lending, pool: Size, nodes: u64) -> Result<(), MachineError> {
@@ -132,13 +144,15 @@ pub fn up(arguments: &cli::Up) -> Result<(), ServeError> {
         check_mount(path, Some(&arguments.dir))?;
         check_empty(path, arguments.nonempty)
     })?;
+    let bound = nfs::of_up(arguments)?;
     signals::install()?;
     let cluster = LocalCluster::open_or_create(&arguments.dir, &shape)?;
     output::say_when();
     let made = cluster.made();
     let asked = ClusterOptions { servers, disks, listen, insecure, access };
-    let run = run_up(arguments, cluster, &asked, usual.memory);
-    let (cluster, mounted) = match run {
+    let told = bound.as_ref().map(nfs::told);
+    let run = run_up(arguments, cluster, &asked, usual.memory, bound);
+    let Ran { cluster, mounted, nfs } = match run {
         Ok(running) => running,
         Err(error) => {
             // Files made for a start that was refused would stand in the way of the next one, made differently.
@@ -153,16 +167,20 @@ pub fn up(arguments: &cli::Up) -> Result<(), ServeError> {
     let (dir, servers) = (cluster.cluster().dir().display(), cluster.cluster().machines.len() - 1);
     println!("cluster of a manager and {servers} I/O servers, data in {dir}");
     println!("every file has one copy: a lost disk loses its part of every file");
+    told.into_iter().for_each(|text| println!("{text}"));
     match &arguments.mount {
         Some(path) => println!("{READY} mounted at {}; stop with Ctrl-C", path.display()),
         None => println!("{READY} mount it with: trapeze mount {dir} PATH"),
     }
-    let has_ended = || cluster.has_ended() || mounted.as_ref().is_some_and(Mounted::has_ended);
+    let nfs_ended = || nfs.as_ref().is_some_and(NfsServer::has_ended);
+    let mount_ended = || mounted.as_ref().is_some_and(Mounted::has_ended);
+    let has_ended = || cluster.has_ended() || mount_ended() || nfs_ended();
     while !signals::asked() && !has_ended() {
         std::thread::sleep(SIGNAL_PAUSE);
     }
     println!("stopping");
-    let unmounted = mounted.map_or(Ok(()), Mounted::unmount);
+    let served = nfs.map_or(Ok(()), NfsServer::stop);
+    let unmounted = mounted.map_or(Ok(()), Mounted::unmount).and(served);
     let stopped = cluster.stop();
     // A machine that has ended is why the mount cannot write back.
     if let (Err(unsaved), Err(_)) = (&unmounted, &stopped) {
@@ -171,13 +189,21 @@ pub fn up(arguments: &cli::Up) -> Result<(), ServeError> {
     stopped.and(unmounted)
 }
 
-/// Starts the machines and mounts.
+/// What `up` runs.
+struct Ran {
+    cluster: Embedded,
+    mounted: Option<Mounted>,
+    nfs: Option<NfsServer>,
+}
+
+/// Starts the machines, mounts, and serves NFS.
 fn run_up(
     arguments: &cli::Up,
     cluster: LocalCluster,
     asked: &ClusterOptions,
     memory: Memory,
-) -> Result<(Embedded, Option<Mounted>), ServeError> {
+    bound: Option<Bound>,
+) -> Result<Ran, ServeError> {
     cluster.check(asked)?;
     let lending = arguments.lending;
     let lenders = cluster.machines.len() - 1 + usize::from(arguments.mount.is_some());
@@ -186,7 +212,8 @@ fn run_up(
     let cluster = Embedded::of_cluster(cluster.lending(lending).scrubbing(arguments.scrubbing))?;
     let mount = |path: &PathBuf| cluster.mount_lending(path, lending);
     let mounted = arguments.mount.as_ref().map(mount).transpose()?;
-    Ok((cluster, mounted))
+    let nfs = bound.map(|bound| cluster.serve_nfs(bound)).transpose()?;
+    Ok(Ran { cluster, mounted, nfs })
 }
 
 /// The part of the machine's memory that all of `up` may have, one in so many.

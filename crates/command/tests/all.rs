@@ -26,6 +26,7 @@ mod mount_names;
 mod mounting;
 mod nameless;
 mod network;
+mod nfs;
 #[path = "common/nodes.rs"]
 mod nodes;
 mod older_store;

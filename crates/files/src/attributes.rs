@@ -3,6 +3,7 @@
 use crate::Files;
 use crate::flags::writes;
 use crate::inode::{File, Local, State};
+use crate::limits::AHEAD_AGE_MAX;
 use names::{Entry, Who, without_set_id};
 use node::rings::{FileReply, Handle};
 use std::rc::Rc;
@@ -12,13 +13,15 @@ use wire::{Attr, Errno, FileId, SetAttr, Time};
 const CAPABILITY: &[u8] = b"security.capability";
 
 impl Files {
-    /// The attributes of a file, from memory when they are young enough.
-    pub(crate) async fn get_attr(&self, id: FileId) -> Result<FileReply, Errno> {
+    /// The attributes of a file, from memory when they are young enough: of an open one as young as its bytes need be.
+    pub(crate) async fn get_attr(&self, id: FileId, opened: bool) -> Result<FileReply, Errno> {
         let file = self.file(id);
         if let Some(attr) = self.unnamed_attr(id) {
             return Ok(FileReply::Attr(attr));
         }
-        if !self.is_fresh(&file) {
+        let age_max = self.config.attribute_age_max;
+        let age_max = if opened { age_max.max(AHEAD_AGE_MAX) } else { age_max };
+        if !self.is_younger(&file, age_max) {
             match self.refresh(&file).await {
                 Err(Errno::ESTALE) => return self.removed_elsewhere(&file).map(FileReply::Attr),
                 result => result?,

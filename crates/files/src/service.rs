@@ -42,7 +42,7 @@ impl Files {
             FileOp::CreateUnnamed { parent, mode, flags } => {
                 self.create_unnamed(who, parent, mode, flags).await
             }
-            FileOp::GetAttr { file, .. } => self.get_attr(file).await,
+            FileOp::GetAttr { file, handle } => self.get_attr(file, handle.is_some()).await,
             FileOp::SetAttr { file, handle, changes } => {
                 self.set_attr(who, file, handle, changes).await
             }

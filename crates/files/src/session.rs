@@ -35,9 +35,14 @@ impl Files {
 
     /// Whether what is known of the file is young enough to be told.
     pub(crate) fn is_fresh(&self, file: &File) -> bool {
+        self.is_younger(file, self.config.attribute_age_max)
+    }
+
+    /// Whether what is known of the file is no older than this.
+    pub(crate) fn is_younger(&self, file: &File, age_max: Duration) -> bool {
         let state = file.state.borrow();
         let age = state.fresh.map(|at| self.cx.now().since(at));
-        let young = age.is_some_and(|age| age <= self.config.attribute_age_max);
+        let young = age.is_some_and(|age| age <= age_max);
         young && state.generation == self.generation.get()
     }
 

@@ -13,6 +13,13 @@
 //! key = "/srv/t/key"                  # 64 hexadecimal digits, mode 0600
 //! store = "/srv/t/store"              # of a manager: its logs and checkpoint
 //! scrub = 7                           # optional: in so many days everything is read once; "off" for never
+//! [nfs]                               # optional: the machine serves the volume to clients of NFS too
+//! listen = "10.0.0.2"                 # HOST, or HOST:PORT for another port than 2049
+//! portmap = true                      # optional: answers port 111 too, where no rpcbind does
+//! mount_udp = true                    # optional: MOUNT over UDP too
+//! [[export]]                          # with [nfs]; without any, / to this machine
+//! path = "/home"
+//! clients = ["10.0.0.0/24(rw)"]       # as in exports(5)
 //! [[disk]]                            # of an I/O server: at least one
 //! path = "/srv/t/disk0"
 //! limit = "rate=30M,delay=1ms"        # optional: slows the disk down, for experiments
@@ -30,6 +37,7 @@
 
 use crate::lending::Lending;
 use crate::machine::own_address;
+use crate::nfs::{ExportConfig, NfsConfig};
 use crate::output;
 use crate::scrubbing::Period;
 use crate::size::Size;
@@ -144,6 +152,10 @@ pub struct Machine {
     pub store: Option<PathBuf>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scrub: Option<Period>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nfs: Option<NfsConfig>,
+    #[serde(default, rename = "export", skip_serializing_if = "Vec::is_empty")]
+    pub exports: Vec<ExportConfig>,
     #[serde(default, rename = "disk", skip_serializing_if = "Vec::is_empty")]
     pub disks: Vec<Disk>,
     #[serde(default)]
@@ -295,6 +307,9 @@ impl Machine {
         }
         if let Some(problem) = self.memory.lending().problem(self.memory.pool, 1) {
             return Some(format!("memory: {problem}"));
+        }
+        if self.nfs.is_none() && !self.exports.is_empty() {
+            return Some("[[export]]: add [nfs] with listen, or nothing is exported".to_string());
         }
         if let Err(problem) = self.listen_access().resolve() {
             return Some(problem);

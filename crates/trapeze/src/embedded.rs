@@ -3,10 +3,11 @@
 //! It is for programs that bring their storage along, for examples and tests. What runs in one process ends with one
 //! process; machines that are to survive each other are started with `trapeze serve`.
 
-use crate::client::{Reach, ReachError};
+use crate::client::{POOL_BYTES, Reach, ReachError};
 use crate::lending::Lending;
 use crate::local::{LocalCluster, Shape};
 use crate::machine::{MachineError, Setup};
+use crate::nfs;
 use crate::serve::{self, ServeError};
 use crate::stopper::Stopper;
 use crate::volume::Volume;
@@ -123,6 +124,16 @@ impl Embedded {
         Ok(Mounted(Some(Worker::start("mount", work)?)))
     }
 
+    /// Serves its volume to clients of NFS, until that is dropped.
+    pub fn serve_nfs(&self, bound: nfs::Bound) -> Result<NfsServer> {
+        let reach = self.reach();
+        let work = move |stopper: &Stopper, ready: &dyn Fn()| {
+            let setup = reach.setup(POOL_BYTES, WaitPolicy::Adaptive)?;
+            nfs::run(&setup, bound, stopper, ready)
+        };
+        Ok(NfsServer(Some(Worker::start("nfs", work)?)))
+    }
+
     /// Whether a machine has ended by itself; [`stop`](Embedded::stop) says why.
     pub fn has_ended(&self) -> bool {
         self.workers.iter().any(|worker| worker.thread.is_finished())
@@ -158,6 +169,28 @@ impl Mounted {
 }
 
 impl Drop for Mounted {
+    fn drop(&mut self) {
+        self.0.take().map(Worker::stop);
+    }
+}
+
+/// A server of NFS. Dropping it ends it; what clients wrote is written back first.
+#[derive(Debug)]
+pub struct NfsServer(Option<Worker>);
+
+impl NfsServer {
+    /// Whether it has ended by itself; [`stop`](NfsServer::stop) says why.
+    pub fn has_ended(&self) -> bool {
+        self.0.as_ref().is_none_or(|worker| worker.thread.is_finished())
+    }
+
+    /// Ends it.
+    pub fn stop(mut self) -> Result<()> {
+        self.0.take().map_or(Ok(()), Worker::stop)
+    }
+}
+
+impl Drop for NfsServer {
     fn drop(&mut self) {
         self.0.take().map(Worker::stop);
     }

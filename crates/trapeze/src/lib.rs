@@ -28,6 +28,7 @@ pub mod machine;
 pub mod machine_stat;
 pub mod membership;
 pub mod new_disk;
+pub mod nfs;
 pub mod scratch;
 pub mod scrubbing;
 pub mod serve;

@@ -411,6 +411,8 @@ fn machines(dir: &Path, cluster: &str, shape: &Shape) -> Vec<Machine> {
         insecure: shape.insecure,
         store: None,
         scrub: None,
+        nfs: None,
+        exports: Vec::new(),
         disks: Vec::new(),
         memory: shape.memory,
         name,

@@ -32,6 +32,7 @@ use std::cell::Cell;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::Duration;
 use store::{Store, StoreError};
 use stripe::{Network, ServerConfig};
 use wire::{NodeId, VolumeId};
@@ -508,6 +509,13 @@ pub fn mount_client(setup: &Setup, listen: Option<&str>) -> Result<Running, Mach
         None => Vec::new(),
     };
     client_with(setup, name, listen, files::Config { manager_patience, ..setup.files() })
+}
+
+/// As [`client`], for a server of NFS: as patient as a mount, and without attributes of its own that it believes.
+pub fn nfs_client(setup: &Setup) -> Result<Running, MachineError> {
+    let (manager_patience, attribute_age_max) = (files::limits::PATIENCE, Duration::ZERO);
+    let files = files::Config { manager_patience, attribute_age_max, ..setup.files() };
+    client_with(setup, client_name("nfs"), Vec::new(), files)
 }
 
 /// Joins as a client and starts the client's services. Its host has to be driven until

@@ -8,7 +8,7 @@ use nfs::portmap::{PROGRAM, Service};
 use nfs::rpc::{Acceptance, Call, Credential, Reply};
 use nfs::xdr::{Xdr, decoded, encoded};
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -59,8 +59,9 @@ impl Registration {
         if ask(&self.socket, rpcbind::SET, service, address)? {
             return Ok(true);
         }
-        let there: Answer = ask(&self.socket, rpcbind::GETADDR, service, address)?;
-        if service.protocol != TCP || there.is_served() {
+        // GETADDR would tell of the network that the call came over, which is this socket's
+        let known: Known = ask(&self.socket, rpcbind::DUMP, service, address)?;
+        if service.protocol != TCP || known.serves(service, network(address, TCP)) {
             return Ok(false);
         }
         // its server was killed
@@ -69,15 +70,21 @@ impl Registration {
     }
 }
 
-/// A universal address; empty: none.
-struct Answer(Vec<u8>);
+/// All that rpcbind knows: program, version, network, address.
+struct Known(Vec<(u32, u32, Box<[u8]>, Box<[u8]>)>);
 
-impl Answer {
-    fn is_served(&self) -> bool {
-        let Some((address, port)) = of_universal(&self.0) else { return !self.0.is_empty() };
+impl Known {
+    /// Whether something listens where it says that the service is.
+    fn serves(&self, service: &Service, network: &str) -> bool {
+        let is_it = |(program, version, over, _): &&(u32, u32, Box<[u8]>, Box<[u8]>)| {
+            (*program, *version) == (service.program, service.version)
+                && **over == *network.as_bytes()
+        };
+        let Some((.., address)) = self.0.iter().find(is_it) else { return false };
+        let Some((address, port)) = of_universal(address) else { return true };
         let address = match address {
-            IpAddr::V4(any) if any.is_unspecified() => std::net::Ipv4Addr::LOCALHOST.into(),
-            IpAddr::V6(any) if any.is_unspecified() => std::net::Ipv6Addr::LOCALHOST.into(),
+            IpAddr::V4(any) if any.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(any) if any.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
             address => address,
         };
         TcpStream::connect_timeout(&SocketAddr::new(address, port), ANSWER_SPAN).is_ok()
@@ -95,9 +102,13 @@ impl Results for bool {
     }
 }
 
-impl Results for Answer {
-    fn of(bytes: &[u8]) -> Option<Answer> {
-        decoded::<Text<'_>>(bytes).ok().map(|text| Answer(text.0.to_vec()))
+impl Results for Known {
+    fn of(bytes: &[u8]) -> Option<Known> {
+        let all: Vec<Binding<'_>> = decoded(bytes).ok()?;
+        let known = all
+            .iter()
+            .map(|one| (one.program, one.version, one.network.0.into(), one.address.0.into()));
+        Some(Known(known.collect()))
     }
 }
 
@@ -116,7 +127,7 @@ fn ask<T: Results>(
         address: Text(text.as_bytes()),
         owner: Text(b"trapeze"),
     };
-    let arguments = encoded(&binding);
+    let arguments = if procedure == rpcbind::DUMP { Vec::new() } else { encoded(&binding) };
     let (xid, version, credential) = (std::process::id(), RPCBIND[0], Credential::None);
     let call =
         Call { xid, program: PROGRAM, version, procedure, credential, arguments: &arguments };

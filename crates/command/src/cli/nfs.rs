@@ -1,0 +1,42 @@
+//! Arguments of `trapeze nfs`.
+
+use super::default_cluster;
+use clap::Args;
+use std::path::PathBuf;
+use trapeze::flags::Wait;
+use trapeze::nfs::NfsOptions;
+use trapeze::size::Size;
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "All of the volume to the clients of a network, read and write:\n  trapeze nfs DIR --listen 192.168.1.10 --export '/:192.168.1.0/24(rw)'\nand there:\n  mount -t nfs -o vers=3,nolock 192.168.1.10:/ /mnt\n\nThere is no encryption, and clients are known by their addresses: listen where only friends can reach."
+)]
+pub struct ServeNfs {
+    /// The cluster, unless TRAPEZE_CLUSTER or --cluster names it
+    #[arg(value_name = "CLUSTER")]
+    pub place: Option<String>,
+    /// A directory of `up`, `init` or `join`, or the manager's address: unix:PATH, adapter:PATH or tcp:HOST:PORT.
+    /// Default: trapeze-machine here, else trapeze-data
+    #[arg(long, short = 'c', env = "TRAPEZE_CLUSTER", value_name = "DIR|ADDRESS", hide_default_value = true, default_value = default_cluster())]
+    pub cluster: String,
+    /// File with the cluster key, when the address is tcp
+    #[arg(long, env = "TRAPEZE_KEY", value_name = "FILE")]
+    pub key: Option<PathBuf>,
+    /// Do not encrypt TCP between machines of the cluster
+    #[arg(long)]
+    pub insecure: bool,
+    /// Address for clients of NFS; the port is 2049 unless it is said
+    #[arg(long, value_name = "HOST[:PORT]", default_value = "127.0.0.1")]
+    pub listen: String,
+    #[command(flatten)]
+    pub options: NfsOptions,
+    /// Memory for payload frames
+    #[arg(long, default_value = "256M")]
+    pub pool: Size,
+    /// How to wait for messages
+    #[arg(long, value_enum, default_value_t = Wait::Adaptive)]
+    pub wait: Wait,
+    /// Run on this processor only
+    #[arg(long, value_name = "CPU")]
+    pub cpu: Option<usize>,
+}

@@ -1,0 +1,60 @@
+//! `trapeze nfs`: a node that only serves NFS; and what `up` and `serve` serve over NFS beside a cluster's machines.
+
+use crate::cli;
+use live::signals::{self, Signals};
+use trapeze::children::READY;
+use trapeze::client::Reach;
+use trapeze::config::Machine;
+use trapeze::nfs::{self, Bound, NfsError, Plan};
+use trapeze::output;
+use trapeze::serve::{ServeError, pin, stop};
+
+/// `trapeze nfs`.
+pub fn serve(arguments: &cli::ServeNfs) -> Result<(), ServeError> {
+    output::say_when();
+    pin(arguments.cpu)?;
+    let cluster = arguments.place.clone().unwrap_or_else(|| arguments.cluster.clone());
+    let bound = arguments.options.plan(&arguments.listen)?.bind()?;
+    let (key, insecure) = (arguments.key.clone(), arguments.insecure);
+    let reach = Reach { cluster, key, insecure };
+    let setup = reach.setup(arguments.pool.0, arguments.wait.into())?;
+    signals::install()?;
+    let mut running = nfs::join(&setup)?;
+    let text = told(&bound);
+    let serving = nfs::serve(&mut running, setup.volume, bound)?;
+    println!("{READY} {text}");
+    running.host.add(Signals::default())?;
+    running.host.run(signals::asked)?;
+    drop(serving);
+    stop(running)
+}
+
+/// Where it is served, and how to mount it.
+pub fn told(bound: &Bound) -> String {
+    let hidden = match bound.is_hidden() {
+        true => " (this machine's rpcbind knows another NFS server: name the port)",
+        false => "",
+    };
+    format!("NFS at {}{hidden}: {}", bound.address(), bound.mount_command())
+}
+
+/// What `up` is to serve; its addresses are taken.
+pub fn of_up(arguments: &cli::Up) -> Result<Option<Bound>, ServeError> {
+    let options = &arguments.nfs_options;
+    let Some(listen) = &arguments.nfs else {
+        return match options.is_empty() {
+            true => Ok(None),
+            false => {
+                let text = "--export and what belongs to it: say where to listen with --nfs HOST";
+                Err(ServeError::Refused(text.to_string()))
+            }
+        };
+    };
+    Ok(Some(options.plan(listen)?.bind()?))
+}
+
+/// What a machine's configuration has it serve beside; its addresses are taken.
+pub fn of_machine(machine: &Machine) -> Result<Option<Bound>, NfsError> {
+    let plan = machine.nfs.as_ref().map(|config| config.plan(&machine.exports));
+    plan.transpose()?.map(Plan::bind).transpose()
+}

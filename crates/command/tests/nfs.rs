@@ -1,0 +1,337 @@
+//! NFS as people use it: programs of libnfs-utils and nfs-common against `trapeze up`, `trapeze nfs` and `[nfs]`.
+
+use crate::common::{
+    Up, cannot_mount, ended_by_signals, free_ports, lacks, pattern, program, refusal, shell, text,
+};
+use nfs::mount::{self, DirPath, MntResult};
+use nfs::rpc::{Call, Credential, Reply, System};
+use nfs::v3::{
+    Args, CommitArgs, CommitOk, CreateArgs, CreateHow, CreateOk, DirOpArgs, Handle, Outcome,
+    PROGRAM, Path as Name, Sattr, StableHow, WccData, WriteArgs, WriteOk,
+};
+use nfs::xdr::{decoded, encoded};
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+use trapeze::children::Process;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+/// For a test that is this machine's root.
+const OPEN: &str = "/:127.0.0.1(rw,no_root_squash)";
+
+/// A server beside a cluster.
+struct Server {
+    process: Process,
+    address: SocketAddr,
+}
+
+impl Server {
+    fn start(up: &Up, listen: &str, exports: &[&str]) -> Server {
+        let mut command = ended_by_signals(program());
+        command.arg("nfs").arg(up.at("data")).args(["--listen", listen]);
+        for export in exports {
+            command.args(["--export", export]);
+        }
+        let process = Process::start_command("nfs", command, &up.at("nfs.log")).unwrap();
+        let told = process.said.strip_prefix("NFS at ").expect("where it listens");
+        let address = told.split([':', ' ']).take(2).collect::<Vec<_>>().join(":");
+        Server { address: address.parse().unwrap(), process }
+    }
+
+    /// Of a path of the export of all. (libnfs takes no `server/file`: the directory must have a name.)
+    fn url(&self, path: &str) -> String {
+        url(self.address, path)
+    }
+
+    fn cat(&self, path: &str) -> Vec<u8> {
+        let output = Command::new("nfs-cat").arg(self.url(path)).output().unwrap();
+        assert!(output.status.success(), "{path}: {}", String::from_utf8_lossy(&output.stderr));
+        output.stdout
+    }
+
+    fn list(&self, path: &str) -> String {
+        let output = Command::new("nfs-ls").arg(self.url(path)).output().unwrap();
+        assert!(output.status.success(), "{path}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn copy(&self, from: &Path, path: &str) -> bool {
+        let output = Command::new("nfs-cp").arg(from).arg(self.url(path)).output().unwrap();
+        output.status.success()
+    }
+}
+
+fn url(at: SocketAddr, path: &str) -> String {
+    let (host, port) = (at.ip(), at.port());
+    format!("nfs://{host}/{path}?version=3&nfsport={port}&mountport={port}")
+}
+
+fn lacks_clients() -> bool {
+    ["nfs-ls", "nfs-cp", "nfs-cat"].into_iter().any(lacks)
+}
+
+#[test]
+fn files_go_both_ways_between_clients_of_nfs_and_the_cluster() {
+    if lacks_clients() {
+        return;
+    }
+    let mut up = Up::new("2");
+    let server = Server::start(&up, "127.0.0.1:0", &[OPEN]);
+    let content = pattern(1, 5_000_003);
+    fs::write(up.at("local"), &content).unwrap();
+    assert!(server.copy(&up.at("local"), "/from-nfs"));
+    assert!(up.get("/from-nfs") == content, "of the cluster's own command");
+    for seed in 2..5 {
+        let content = pattern(seed, 700_001);
+        up.put("other", &content);
+        assert!(server.cat("/other") == content, "what the last close left, at once");
+    }
+    up.done(&["mkdir", "/deep"]);
+    up.put("deep/inner", b"inner");
+    assert_eq!(server.cat("/deep/inner"), b"inner");
+    let listed = server.list("");
+    for name in ["from-nfs", "other", "deep"] {
+        assert!(listed.contains(name), "{listed}");
+    }
+    assert!(listed.contains("5000003"), "{listed}");
+    server.process.stop().unwrap();
+    up.stop();
+    up.start();
+    assert!(up.get("/from-nfs") == content, "it was committed");
+    up.stop();
+}
+
+#[test]
+fn root_of_a_client_is_nobody_unless_the_export_says_else() {
+    if lacks_clients() {
+        return;
+    }
+    let mut up = Up::new("1");
+    up.put("file", b"data");
+    up.done(&["mkdir", "/pub"]);
+    let exports = ["/:127.0.0.1(rw)", "/pub:127.0.0.1(ro,no_root_squash)"];
+    let server = Server::start(&up, "127.0.0.1:0", &exports);
+    fs::write(up.at("local"), b"new").unwrap();
+    assert!(!server.copy(&up.at("local"), "/new"), "root is squashed");
+    assert!(!server.copy(&up.at("local"), "/pub/new"), "it is read-only");
+    assert!(server.list("").contains("file"));
+    server.process.stop().unwrap();
+    up.stop();
+}
+
+/// One connection, one call at a time.
+struct Client {
+    stream: TcpStream,
+    xid: u32,
+}
+
+impl Client {
+    /// Waits for the server.
+    fn connect(to: SocketAddr) -> Client {
+        let start = Instant::now();
+        let stream = loop {
+            match TcpStream::connect(to) {
+                Ok(stream) => break stream,
+                Err(error) => assert!(start.elapsed() < PATIENCE, "{error}"),
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        };
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Client { stream, xid: 0 }
+    }
+
+    fn call(&mut self, program: u32, procedure: u32, arguments: &[u8]) -> Vec<u8> {
+        self.xid += 1;
+        let (xid, credential) = (self.xid, Credential::System(System::default()));
+        let mut record = Vec::new();
+        Call { xid, program, version: 3, procedure, credential, arguments }.put(&mut record);
+        self.stream.write_all(&(record.len() as u32 | 1 << 31).to_be_bytes()).unwrap();
+        self.stream.write_all(&record).unwrap();
+        let mut mark = [0; 4];
+        self.stream.read_exact(&mut mark).unwrap();
+        let mut reply = vec![0; (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize];
+        self.stream.read_exact(&mut reply).unwrap();
+        Reply::parse(&reply).unwrap().2.to_vec()
+    }
+
+    fn ask(&mut self, args: Args<'_>, data: &[u8]) -> Vec<u8> {
+        let mut arguments = Vec::new();
+        args.put(&mut arguments);
+        arguments.extend_from_slice(data);
+        arguments.resize(arguments.len().next_multiple_of(4), 0);
+        self.call(PROGRAM, args.procedure() as u32, &arguments)
+    }
+
+    fn mount(&mut self, path: &str) -> Result<Vec<u8>, mount::Status> {
+        let arguments = encoded(&DirPath(path.as_bytes()));
+        let results = self.call(mount::PROGRAM, mount::Procedure::Mnt as u32, &arguments);
+        match decoded(&results).unwrap() {
+            MntResult::Ok(handle, _) => Ok(handle.0.to_vec()),
+            MntResult::Err(status) => Err(status),
+        }
+    }
+
+    fn create(&mut self, root: &[u8], name: &str) -> Vec<u8> {
+        let place = DirOpArgs { dir: Handle(root), name: Name(name.as_bytes()) };
+        let how = CreateHow::Guarded(Sattr::default());
+        let results = self.ask(Args::Create(CreateArgs { place, how }), &[]);
+        match decoded::<Outcome<CreateOk<'_>, WccData>>(&results).unwrap() {
+            Outcome::Ok(ok) => ok.object.unwrap().0.to_vec(),
+            Outcome::Err(status, _) => panic!("{status:?}"),
+        }
+    }
+
+    fn write(&mut self, file: &[u8], data: &[u8]) -> WriteOk {
+        let (count, stable) = (data.len() as u32, StableHow::Unstable);
+        let file = Handle(file);
+        let args = WriteArgs { file, offset: 0, count, stable, data_bytes: count };
+        match decoded(&self.ask(Args::Write(args), data)).unwrap() {
+            Outcome::<WriteOk, WccData>::Ok(ok) => ok,
+            Outcome::Err(status, _) => panic!("{status:?}"),
+        }
+    }
+
+    fn commit(&mut self, file: &[u8]) -> CommitOk {
+        let args = CommitArgs { file: Handle(file), offset: 0, count: 0 };
+        match decoded(&self.ask(Args::Commit(args), &[])).unwrap() {
+            Outcome::<CommitOk, WccData>::Ok(ok) => ok,
+            Outcome::Err(status, _) => panic!("{status:?}"),
+        }
+    }
+}
+
+/// hf-mount#177, chimera#800: what a client holds goes on after a server was killed, and it learns what it has to
+/// retransmit.
+#[test]
+fn handles_outlive_a_killed_server_and_the_write_verifier_does_not() {
+    let mut up = Up::new("1");
+    let server = Server::start(&up, "127.0.0.1:0", &[OPEN]);
+    let (address, listen) = (server.address, server.address.to_string());
+    let mut client = Client::connect(address);
+    let root = client.mount("/").unwrap();
+    assert_eq!(client.mount("/missing"), Err(mount::Status::NoEnt));
+    let file = client.create(&root, "file");
+    let data = pattern(1, 100_000);
+    let written = client.write(&file, &data);
+    assert_eq!(written.wcc.after.unwrap().size, 100_000);
+    assert_eq!(client.commit(&file).verifier, written.verifier);
+    assert_eq!(client.write(&file, b"lost").verifier, written.verifier);
+    server.process.kill().unwrap();
+    let again = Server::start(&up, &listen, &[OPEN]);
+    let mut client = Client::connect(address);
+    let committed = client.commit(&file);
+    assert_ne!(committed.verifier, written.verifier, "what was not committed may be lost");
+    assert_eq!(client.mount("/"), Ok(root));
+    client.write(&file, b"again");
+    client.commit(&file);
+    let content = [b"again", &data[5..]].concat();
+    assert!(up.get("/file") == content);
+    again.process.stop().unwrap();
+    up.stop();
+}
+
+#[test]
+fn what_cannot_be_served_is_refused_before_anything_is_made() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("data");
+    let up = |arguments: &[&str]| {
+        let said = refusal(&[&["up", "--dir", text(&dir)], arguments].concat());
+        assert!(!dir.exists(), "{said}");
+        said
+    };
+    let port = taken.local_addr().unwrap().to_string();
+    assert!(up(&["--nfs", &port]).contains("-o port="));
+    assert!(up(&["--nfs", "127.0.0.1:0", "--export", "home"]).contains("begin with a slash"));
+    let unknown = up(&["--nfs", "127.0.0.1:0", "--export", "/home:127.0.0.1(rwx)"]);
+    assert!(unknown.contains("\"rwx\" is no option"), "{unknown}");
+    assert!(up(&["--nfs", "127.0.0.1:0", "--exports", "/nowhere"]).contains("/nowhere"));
+    assert!(up(&["--export", "/"]).contains("--nfs HOST"));
+}
+
+#[test]
+fn a_machine_whose_configuration_says_so_serves_nfs_too() {
+    if lacks_clients() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let ports = free_ports(2);
+    let (listen, served) = (format!("127.0.0.1:{ports}"), format!("127.0.0.1:{}", ports + 1));
+    let (dir, disk) = (at("m"), at("d"));
+    let init = ["init", "--dir", text(&dir), "--listen", &listen, "--disk", text(&disk)];
+    assert!(crate::common::trapeze(&init).status.success());
+    let config = dir.join("machine.toml");
+    let before = fs::read_to_string(&config).unwrap();
+    let export = "[[export]]\npath = \"/\"\nclients = [\"127.0.0.1(rw,no_root_squash)\"]\n";
+    fs::write(&config, format!("{before}\n{export}")).unwrap();
+    let serve = ["serve", "--config", text(&config)];
+    assert!(refusal(&serve).contains("add [nfs]"));
+    fs::write(&config, format!("{before}\n[nfs]\nlisten = \"{served}\"\n{export}")).unwrap();
+    let mut command = ended_by_signals(program());
+    command.args(serve);
+    let machine = Process::start_command("serve", command, &at("log")).unwrap();
+    // it serves once it has joined the cluster of this very machine
+    let mut client = Client::connect(served.parse().unwrap());
+    let root = client.mount("/").unwrap();
+    client.create(&root, "made");
+    let output = Command::new("nfs-ls").arg(url(served.parse().unwrap(), "")).output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stdout).contains("made"));
+    machine.stop().unwrap();
+}
+
+/// In a network and a /run of their own, where port 111 is nobody's.
+fn with_own_network(dir: &Path, script: &str) -> String {
+    let helper = format!(
+        "unshare -m -n --propagation private bash -euc '\n\
+         trap \"kill \\$(jobs -p) 2> /dev/null || true\" EXIT\n\
+         ip link set lo up; mount -t tmpfs none /run; mkdir -p /run/rpcbind\n\
+         until_said() {{ for n in $(seq 300); do grep -q \"$1\" $2 && return; sleep 0.1; done; cat $2; exit 1; }}\n\
+         start() {{ {program} up --dir data --servers 1 --nfs 127.0.0.1 \"$@\" > up.out 2>&1 & up=$!; \
+         until_said ready up.out; }}\n\
+         stop() {{ kill -TERM $up; wait $up; }}\n\
+         {script}'",
+        program = text(program()),
+    );
+    shell(dir, 120, &helper)
+}
+
+#[test]
+fn clients_that_ask_port_111_find_the_server() {
+    let lacking = ["unshare", "ip", "showmount", "rpcinfo"].into_iter().any(lacks);
+    if cannot_mount() || lacking {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let said = with_own_network(
+        folder.path(),
+        "start --portmap --mount-udp --export \"/:127.0.0.0/8(rw)\" --export /docs:ro\n\
+         showmount -e 127.0.0.1; rpcinfo -p 127.0.0.1; rpcinfo -T udp 127.0.0.1 mountd 3; stop",
+    );
+    for part in ["Export list", "127.0.0.0/8", "/docs", "100003", "100005", "ready and waiting"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+}
+
+#[test]
+fn a_running_rpcbind_is_told_and_untold() {
+    let lacking = ["unshare", "ip", "showmount", "rpcinfo", "rpcbind"].into_iter().any(lacks);
+    if cannot_mount() || lacking {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let said = with_own_network(
+        folder.path(),
+        "rpcbind -f -w & rpc=$!; for n in $(seq 100); do [ -S /run/rpcbind.sock ] && break; sleep 0.1; done\n\
+         start; showmount -e 127.0.0.1; rpcinfo -p 127.0.0.1; stop\n\
+         echo then; rpcinfo -p 127.0.0.1; kill $rpc; wait $rpc || true",
+    );
+    let (during, then) = said.split_once("then").unwrap();
+    for part in ["Export list", "100003", "2049", "100005"] {
+        assert!(during.contains(part), "{part}: {said}");
+    }
+    assert!(!then.contains("100003") && then.contains("100000"), "{said}");
+}

@@ -1,0 +1,274 @@
+//! An NFS server: a client node of a cluster whose files clients of NFS use.
+//!
+//! ```text
+//!   NfsOptions, [nfs] and [[export]] ─ plan ─► Plan ─ bind ─► Bound ─ serve ─► Serving
+//! ```
+//!
+//! What cannot be is refused by [`NfsOptions::plan`] and [`Plan::bind`], before anything is started. The node joins the
+//! cluster as a mount does, and believes no attributes: a client's GETATTR is what an open is elsewhere, and tells what
+//! the last close anywhere left.
+
+mod beside;
+mod options;
+
+pub use beside::Beside;
+pub use options::{ExportConfig, NfsConfig, NfsOptions};
+
+use crate::local::random;
+use crate::machine::{self, Running, Setup};
+use crate::serve::{self, ServeError};
+use crate::stopper::Stopper;
+use crate::waiting;
+use nfs::exports::Exports;
+use nfs::front::Front;
+use nfs::handle::Key;
+use nfs::portmap::{self, Service, TCP, UDP};
+use nfs::server::Server;
+use nfs::{mount, v3};
+use node::rings::{Caller, FileOp, FileReply, FileRequest};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use sockets::ListenError;
+use sockets::nfs::{Nfs, NfsPlaces, NfsSockets, Registration, register};
+use std::cell::RefCell;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use wire::{Errno, FileId, VolumeId};
+
+/// Attribute of the root directory with the key of the volume's handles: it is in backups, and the same for all servers.
+const KEY: &[u8] = b"trusted.nfs3.key";
+/// Flag of setxattr(2): the attribute must be new.
+const XATTR_CREATE: u32 = 1;
+
+/// Why nothing is served over NFS. The text says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum NfsError {
+    /// An export.
+    #[error("{0}")]
+    Export(String),
+    /// The address.
+    #[error("--nfs {0:?}: {1}; write HOST, or HOST:PORT for another port than 2049")]
+    Address(String, String),
+    /// An address that cannot be listened at.
+    #[error("{0}{next}", next = after_listening(.0))]
+    Listen(#[from] ListenError),
+    /// The port mapper.
+    #[error("rpcbind: {0}")]
+    Rpcbind(io::Error),
+}
+
+impl From<NfsError> for ServeError {
+    fn from(error: NfsError) -> ServeError {
+        ServeError::Refused(error.to_string())
+    }
+}
+
+fn after_listening(error: &ListenError) -> &'static str {
+    match error {
+        ListenError::Address(_, error) if error.kind() == io::ErrorKind::AddrInUse => {
+            "; another NFS server listens there, maybe the kernel's (`systemctl stop nfs-server`): stop it, or choose \
+             another port and mount with -o port=PORT,mountport=PORT"
+        }
+        ListenError::Address(_, error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            "; ports below 1024 are root's"
+        }
+        ListenError::Address(_, error) => machine::after_listening(error),
+        ListenError::System(_) => "",
+    }
+}
+
+/// What is served, and where.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    listen: SocketAddr,
+    exports: Exports,
+    mount_udp: bool,
+    portmap: bool,
+}
+
+impl Plan {
+    /// Takes the addresses.
+    pub fn bind(self) -> Result<Bound, NfsError> {
+        allow_descriptors();
+        let udp = if self.mount_udp { vec![self.listen] } else { Vec::new() };
+        let mut places = NfsPlaces { nfs: vec![self.listen], mount: udp, portmap: Vec::new() };
+        let bound = NfsSockets::bind(&places)?;
+        let at = bound.nfs_addresses().next().expect("it listens");
+        let mut services = services(at.port(), bound.mount_addresses().next());
+        let registration = register(&services, at.ip()).map_err(NfsError::Rpcbind);
+        let (sockets, registration) = match registration {
+            Ok(None) if self.portmap => {
+                drop(bound);
+                places.nfs = vec![at];
+                places.portmap = vec![SocketAddr::new(at.ip(), portmap::PORT)];
+                services.extend(mapper());
+                (NfsSockets::bind(&places)?, None)
+            }
+            Ok(registration) => (bound, registration),
+            Err(error) if self.portmap => return Err(error),
+            Err(error) => {
+                eprintln!("{error}: clients name the port, with -o port=,mountport=");
+                (bound, None)
+            }
+        };
+        Ok(Bound { at, sockets, services, exports: self.exports, registration })
+    }
+}
+
+/// Lets this process open a socket for each connection, as far as it may: who cannot be accepted waits.
+fn allow_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    let _ = setrlimit(Resource::Nofile, raised);
+}
+
+fn services(port: u16, mount_udp: Option<SocketAddr>) -> Vec<Service> {
+    let tcp = |program, version| Service { program, version, protocol: TCP, port };
+    let mut all = vec![tcp(v3::PROGRAM, v3::VERSION)];
+    for version in mount::VERSION_LOWEST..=mount::VERSION {
+        all.push(tcp(mount::PROGRAM, version));
+        let udp = mount_udp.map(|at| at.port());
+        all.extend(udp.map(|port| Service { port, protocol: UDP, ..tcp(mount::PROGRAM, version) }));
+    }
+    all
+}
+
+/// A port mapper of our own, which clients ask for itself first.
+fn mapper() -> impl Iterator<Item = Service> {
+    let versions = [portmap::PORTMAP].into_iter().chain(portmap::RPCBIND);
+    versions.flat_map(|version| {
+        let (program, port) = (portmap::PROGRAM, portmap::PORT);
+        [TCP, UDP].map(|protocol| Service { program, version, protocol, port })
+    })
+}
+
+/// A server whose addresses are taken.
+#[derive(Debug)]
+pub struct Bound {
+    at: SocketAddr,
+    sockets: NfsSockets,
+    services: Vec<Service>,
+    exports: Exports,
+    registration: Option<Registration>,
+}
+
+impl Bound {
+    /// Where clients mount from.
+    pub fn address(&self) -> SocketAddr {
+        self.at
+    }
+
+    /// How clients of this machine mount the first export, for people.
+    pub fn mount_command(&self) -> String {
+        let host = match self.at.ip() {
+            IpAddr::V4(any) if any.is_unspecified() => "THIS-HOST".to_string(),
+            IpAddr::V6(any) if any.is_unspecified() => "THIS-HOST".to_string(),
+            IpAddr::V6(ip) => format!("[{ip}]"),
+            IpAddr::V4(ip) => ip.to_string(),
+        };
+        let path = self.exports.iter().next().map_or("/", |export| &export.path);
+        let port = self.at.port();
+        format!("mount -t nfs -o vers=3,tcp,nolock,port={port},mountport={port} {host}:{path} PATH")
+    }
+
+    /// Programs whose place at the machine's rpcbind another server has.
+    pub fn is_hidden(&self) -> bool {
+        self.registration.as_ref().is_some_and(|registration| !registration.taken.is_empty())
+    }
+}
+
+/// A server that runs. Dropping it takes its ports back from rpcbind.
+pub struct Serving {
+    /// Its front, with counters.
+    pub front: Rc<RefCell<Front>>,
+    _registration: Option<Registration>,
+}
+
+/// Joins the cluster for a server. Its host has to be driven.
+pub fn join(setup: &Setup) -> Result<Running, ServeError> {
+    Ok(machine::nfs_client(setup)?)
+}
+
+/// Serves on a node that joined.
+pub fn serve(running: &mut Running, volume: VolumeId, bound: Bound) -> Result<Serving, ServeError> {
+    let Bound { sockets, services, exports, registration, .. } = bound;
+    let key = volume_key(running)?;
+    let cx = running.host.node().cx();
+    let verifier = cx.incarnation().to_be_bytes();
+    let mut server = Server::new(volume, key, exports, verifier);
+    server.services = services;
+    let front = Front::new(Rc::new(server), cx.frames().clone());
+    let device = Nfs::new(sockets, front)?;
+    let front = device.front();
+    running.host.add(device)?;
+    // clients may wait at any time
+    waiting::watch(running).begin(running.host.node().cx().now());
+    Ok(Serving { front, _registration: registration })
+}
+
+/// Joins the cluster, serves until somebody asks it to stop, and leaves. `ready` is called when clients can mount.
+pub fn run(
+    setup: &Setup,
+    bound: Bound,
+    stopper: &Stopper,
+    ready: &dyn Fn(),
+) -> Result<(), ServeError> {
+    drive(join(setup)?, setup.volume, bound, stopper, ready)
+}
+
+fn drive(
+    mut running: Running,
+    volume: VolumeId,
+    bound: Bound,
+    stopper: &Stopper,
+    ready: &dyn Fn(),
+) -> Result<(), ServeError> {
+    let serving = serve(&mut running, volume, bound)?;
+    stopper.watch(&mut running.host)?;
+    ready();
+    running.host.run(|| stopper.asked())?;
+    drop(serving);
+    serve::stop(running)
+}
+
+/// The key of the volume's handles; the first server of all makes it.
+fn volume_key(running: &mut Running) -> Result<Key, ServeError> {
+    let refused = |what: &str, errno: Errno| {
+        ServeError::Refused(format!(
+            "the key of the volume's NFS handles cannot be {what}: {errno}"
+        ))
+    };
+    for _ in 0..2 {
+        let file = FileId::ROOT;
+        match ask(running, FileOp::GetXattr { file, name: KEY.into() })? {
+            Ok(FileReply::Bytes(bytes)) => {
+                let key = bytes.try_into().map_err(|_| refused("used", Errno::EINVAL))?;
+                return Ok(Key(key));
+            }
+            Err(Errno::ENODATA) => {}
+            Err(errno) => return Err(refused("read", errno)),
+            Ok(_) => return Err(refused("read", Errno::EPROTO)),
+        }
+        let (name, value) = (KEY.into(), random::<16>().into());
+        let op = FileOp::SetXattr { file, name, value, flags: XATTR_CREATE };
+        match ask(running, op)? {
+            // another server may have been quicker
+            Ok(_) | Err(Errno::EEXIST) => {}
+            Err(errno) => return Err(refused("written", errno)),
+        }
+    }
+    Err(refused("read", Errno::ENODATA))
+}
+
+fn ask(running: &mut Running, op: FileOp) -> io::Result<Result<FileReply, Errno>> {
+    running.host.catch_up();
+    let request = FileRequest { front: 0, caller: Caller::default(), op };
+    let pushed = running.host.node().front_push(request);
+    assert!(pushed.is_ok(), "a node that serves nothing yet has room");
+    loop {
+        if let Some(done) = running.host.node().take_front_done() {
+            return Ok(done.result);
+        }
+        running.host.turn()?;
+    }
+}
