@@ -202,7 +202,7 @@ pub struct Up {
     /// Mount also over a directory that is not empty, whose contents are hidden meanwhile
     #[arg(long, requires = "mount")]
     pub nonempty: bool,
-    /// Serve the file system to clients of NFS (version 3, over TCP) at this address; the port is 2049 unless it is said
+    /// Serve the file system to clients of NFS (version 3, over TCP) at this address; the usual port is 2049
     #[arg(long, value_name = "HOST[:PORT]")]
     pub nfs: Option<String>,
     /// With --nfs

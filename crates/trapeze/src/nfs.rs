@@ -35,7 +35,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use wire::{Errno, FileId, VolumeId};
 
-/// Attribute of the root directory with the key of the volume's handles: it is in backups, and the same for all servers.
+/// Attribute of the root directory with the key of the volume's handles: in backups too, and the same for all servers.
 const KEY: &[u8] = b"trusted.nfs3.key";
 /// Flag of setxattr(2): the attribute must be new.
 const XATTR_CREATE: u32 = 1;
