@@ -43,8 +43,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "bench",
         &[
-            "wire", "endpoint", "nic", "node", "stripe", "netmem", "files", "kv", "sim", "papers",
-            "live", "region", "trapeze", "terminal",
+            "wire", "endpoint", "nic", "node", "stripe", "netmem", "files", "kv", "nfs", "sim",
+            "papers", "live", "region", "trapeze", "terminal",
         ],
     ),
     (

@@ -33,6 +33,8 @@ pub enum Bench {
     Blocks(BlocksBench),
     /// 8 KiB gets over the memcached and Redis protocols, beside memcached and redis-server
     Protocols(Protocols),
+    /// Calls of NFSv3 over TCP, by kind, beside nfs-ganesha
+    Nfs(Nfs),
     /// Events a second of the simulator: its bare queue, the adapter models, a thousand servers
     Simulator(Simulator),
 }
@@ -104,6 +106,51 @@ pub struct Protocols {
     /// One JSON object a line
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct Nfs {
+    /// Calls of each cell and server, over all rounds; of dear kinds a part of it
+    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: u64,
+    /// Rounds, ours and theirs in turns; medians are shown
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
+    pub rounds: u64,
+    /// Where client and server run; may be repeated. Default: same and apart
+    #[arg(long = "placement", value_enum)]
+    pub placements: Vec<Placement>,
+    /// Kinds of calls; may be repeated. Default: each
+    #[arg(long = "kind", value_enum)]
+    pub kinds: Vec<NfsCalls>,
+    /// One JSON object a line
+    #[arg(long)]
+    pub json: bool,
+    /// In a network namespace of its own already
+    #[arg(long, hide = true)]
+    pub inside: bool,
+}
+
+/// A kind of calls of NFSv3.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum NfsCalls {
+    /// Attributes
+    Getattr,
+    /// A name
+    Lookup,
+    /// New names
+    Create,
+    /// What CREATE made goes: with it
+    Remove,
+    /// 8 KiB
+    Read8,
+    /// 64 KiB
+    Read64,
+    /// 8 KiB each, unstable, and a COMMIT now and then
+    Write,
+    /// A directory
+    Readdirplus,
+    /// 40 % GETATTR, 25 % LOOKUP, 20 % READ, 10 % WRITE, 5 % READDIRPLUS
+    Mix,
 }
 
 /// Where the two sides of a measurement run.

@@ -12,6 +12,7 @@ pub mod fetch;
 pub mod files;
 pub mod forward;
 pub mod gets;
+pub mod nfs;
 pub mod pass;
 pub mod peer;
 pub mod place;
@@ -51,6 +52,7 @@ pub fn run(what: &Bench) -> Result<(), Box<dyn std::error::Error>> {
         Bench::Memory(arguments) => regions::measure(arguments)?,
         Bench::Blocks(arguments) => blocks::measure(arguments)?,
         Bench::Protocols(arguments) => protocols::measure(arguments)?,
+        Bench::Nfs(arguments) => nfs::measure(arguments)?,
         Bench::Simulator(arguments) => simulator::measure(arguments)?,
     }
     Ok(())

@@ -204,7 +204,7 @@ pub(super) fn only(cpu: usize) -> CpuSet {
 
 impl Placement {
     /// Where client and server run; `all` is where this process may.
-    fn sets(self, all: &CpuSet) -> (CpuSet, CpuSet) {
+    pub(super) fn sets(self, all: &CpuSet) -> (CpuSet, CpuSet) {
         match self {
             Placement::Free => (*all, *all),
             Placement::Same => (only(0), only(0)),

@@ -1,0 +1,164 @@
+//! The servers that are measured: ours in a cluster of its own, and nfs-ganesha over two plain directories.
+
+use super::client::Client;
+use super::load::Tree;
+use crate::fetch::free_port;
+use rustix::thread::CpuSet;
+use std::fs;
+use std::io;
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+use trapeze::children::Process;
+use trapeze::local::Shape;
+use trapeze::machine_stat::threads_time_exact;
+use trapeze::scratch::Processes;
+
+/// A server with a connection to it and the tree that it serves.
+pub struct Side {
+    /// For people.
+    pub name: &'static str,
+    /// To call it by.
+    pub client: Client,
+    /// What is there.
+    pub tree: Tree,
+    ids: Vec<u32>,
+}
+
+impl Side {
+    /// Of processes that serve NFS and MOUNT on these ports.
+    fn new(
+        name: &'static str,
+        (port, mount_port): (u16, u16),
+        export: &str,
+        ids: Vec<u32>,
+    ) -> io::Result<Side> {
+        let root = Client::connect(mount_port)?.mount(export)?;
+        let mut client = Client::connect(port)?;
+        let tree = Tree::make(&mut client, &root)?;
+        Ok(Side { name, client, tree, ids })
+    }
+
+    /// Processor time of all threads of all its processes.
+    pub fn cpu(&self) -> Duration {
+        self.ids.iter().map(|id| threads_time_exact(*id)).sum()
+    }
+
+    /// Its threads run on these processors from now on.
+    pub fn place(&self, set: &CpuSet) -> io::Result<()> {
+        self.ids.iter().try_for_each(|id| crate::protocols::place(Some(*id), set))
+    }
+}
+
+/// Our server: a manager, an I/O server and the node that speaks NFS, linked by shared memory.
+pub struct Ours {
+    _cluster: Processes,
+    _node: Process,
+    /// To measure it by.
+    pub side: Side,
+}
+
+impl Ours {
+    /// Starts it in a directory.
+    pub fn start(dir: &Path) -> io::Result<Ours> {
+        let shape = Shape::prefaulted(1);
+        let cluster = Processes::start(dir, &shape, None).map_err(io::Error::other)?;
+        let target = cluster.target();
+        let export = "/:rw,no_root_squash";
+        let flags = ["nfs", &target, "--listen", "127.0.0.1:0", "--export", export];
+        let node = Process::start("nfs", &flags.map(String::from), &dir.join("nfs.log"))?;
+        let port = node.said.split([' ', ',']).find_map(|word| word.strip_prefix("127.0.0.1:"));
+        let port = port.and_then(|port| port.parse().ok());
+        let port = port.ok_or_else(|| io::Error::other("trapeze nfs does not say where it is"))?;
+        let ids = cluster.ids().into_iter().chain([node.id()]).collect();
+        let side = Side::new("trapeze", (port, port), "/", ids)?;
+        Ok(Ours { _cluster: cluster, _node: node, side })
+    }
+}
+
+/// nfs-ganesha with two exports: one where changes of names and data are synced (`chattr +S +D`: what we promise), one
+/// where they are not.
+pub struct Ganesha {
+    _rpcbind: Process,
+    _server: Process,
+    /// What it is to be compared by.
+    pub sides: Vec<Side>,
+}
+
+/// Makes the network and mount namespaces that this process is in fit for servers: nfs-ganesha runs neither without
+/// rpcbind, which has files in `/run`, nor with nothing but a loopback interface.
+pub fn enter_network() -> io::Result<()> {
+    run("mount -t tmpfs tmpfs /run && ip link set lo up")?;
+    run("ip link add here type veth peer name there && ip addr add 192.0.2.1/24 dev here")?;
+    run("ip link set here up && ip link set there up")
+}
+
+/// What [`Ganesha`] needs.
+pub const PROGRAMS: [&str; 5] = ["ganesha.nfsd", "rpcbind", "unshare", "ip", "chattr"];
+
+impl Ganesha {
+    /// Starts it, in a namespace of [`enter_network`].
+    pub fn start(dir: &Path) -> io::Result<Ganesha> {
+        let mut rpcbind = Command::new("rpcbind");
+        rpcbind.arg("-f");
+        let listens = || TcpStream::connect(("127.0.0.1", 111)).is_ok();
+        let rpcbind = Process::start_until("rpcbind", rpcbind, &dir.join("rpcbind"), listens)?;
+        let exports = [("synced", true), ("lazy", false)];
+        let paths: Vec<PathBuf> = exports.iter().map(|(name, _)| dir.join(name)).collect();
+        for (path, (_, synced)) in paths.iter().zip(exports) {
+            fs::create_dir_all(path)?;
+            if synced {
+                run(&format!("chattr +S +D {}", path.display()))?;
+            }
+        }
+        let port = free_port()?;
+        let config = dir.join("ganesha.conf");
+        let mount_port = free_port()?;
+        fs::write(&config, config_text(port, mount_port, dir, &paths))?;
+        let mut server = Command::new("ganesha.nfsd");
+        server.args(["-F", "-L", "STDOUT", "-f"]).arg(&config).arg("-p").arg(dir.join("pid"));
+        let listens = || TcpStream::connect(("127.0.0.1", port)).is_ok();
+        let server = Process::start_until("ganesha", server, &dir.join("ganesha.log"), listens)?;
+        let names = ["ganesha, synced", "ganesha, not synced"];
+        let sides = names.into_iter().zip(&paths).map(|(name, path)| {
+            let ids = vec![server.id()];
+            Side::new(name, (port, mount_port), &path.display().to_string(), ids)
+        });
+        let sides = sides.collect::<io::Result<Vec<Side>>>()?;
+        Ok(Ganesha { _rpcbind: rpcbind, _server: server, sides })
+    }
+}
+
+fn config_text(port: u16, mount_port: u16, dir: &Path, paths: &[PathBuf]) -> String {
+    let exports: String = paths
+        .iter()
+        .zip(1..)
+        .map(|(path, number)| {
+            let path = path.display();
+            format!(
+                "EXPORT {{ Export_Id = {number}; Path = {path}; Pseudo = /{number}; Access_Type = RW; Squash = None; \
+                 SecType = sys; Protocols = 3; Transports = TCP; FSAL {{ Name = VFS; }} }}\n"
+            )
+        })
+        .collect();
+    format!(
+        "NFS_CORE_PARAM {{ Protocols = 3; NFS_Port = {port}; MNT_Port = {mount_port}; Enable_NLM = false; \
+         Enable_RQUOTA = false; }}\n\
+         DIRECTORY_SERVICES {{ UseGetpwnam = true; }}\nNFSV4 {{ Graceless = true; RecoveryBackend = fs; \
+         RecoveryRoot = \"{}\"; }}\n{exports}LOG {{ Default_Log_Level = WARN; }}\n",
+        dir.display()
+    )
+}
+
+/// Runs a line of shell.
+fn run(line: &str) -> io::Result<()> {
+    let output = Command::new("sh").args(["-c", line]).output()?;
+    match output.status.success() {
+        true => Ok(()),
+        false => {
+            let said = String::from_utf8_lossy(&output.stderr).trim().to_string();
+            Err(io::Error::other(format!("{line}: {said}")))
+        }
+    }
+}
