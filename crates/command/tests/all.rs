@@ -18,6 +18,7 @@ mod health;
 mod holes;
 mod idle_memory;
 mod interrupted;
+mod kernel_client;
 mod locks;
 mod memory;
 mod memory_page;

@@ -17,4 +17,4 @@ pub use ending::SetOnDrop;
 pub use net::{Fate, Net, node, start};
 pub use packet::{Packet, carry, put_packet, take_packet};
 pub use programs::copy_program;
-pub use skips::{SKIPS, lacks, python, skip};
+pub use skips::{SKIPS, lacking, lacks, python, skip};

@@ -49,8 +49,8 @@ pub fn python(module: &str) -> Option<&'static str> {
     found
 }
 
-/// Skips, or fails where everything is to be there.
-fn lacking(what: &str) {
+/// Skips for what is not here, or fails where everything is to be there.
+pub fn lacking(what: &str) {
     let everything = std::env::var("CI").is_ok_and(|value| value == "true");
     assert!(!everything, "{what}, and CI=true: .ci/run installs it");
     skip(what);

@@ -65,11 +65,10 @@ impl Ours {
         let shape = Shape::prefaulted(1);
         let cluster = Processes::start(dir, &shape, None).map_err(io::Error::other)?;
         let target = cluster.target();
-        let export = "/:rw,no_root_squash";
+        let export = "/:127.0.0.1(rw,no_root_squash)";
         let flags = ["nfs", &target, "--listen", "127.0.0.1:0", "--export", export];
         let node = Process::start("nfs", &flags.map(String::from), &dir.join("nfs.log"))?;
-        let port = node.said.split([' ', ',']).find_map(|word| word.strip_prefix("127.0.0.1:"));
-        let port = port.and_then(|port| port.parse().ok());
+        let port = node.said.split([':', ' ']).find_map(|word| word.parse().ok());
         let port = port.ok_or_else(|| io::Error::other("trapeze nfs does not say where it is"))?;
         let ids = cluster.ids().into_iter().chain([node.id()]).collect();
         let side = Side::new("trapeze", (port, port), "/", ids)?;

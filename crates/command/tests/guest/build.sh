@@ -1,0 +1,36 @@
+#!/bin/bash
+# build.sh OUT: a kernel and an initial file system for a guest that mounts NFS, of what Debian installs:
+# linux-image-amd64 (its directories in $KERNEL, / when it is installed), busybox-static.
+set -euo pipefail
+out=$1
+root=${KERNEL:-}
+version=$(ls "$root/lib/modules" | grep amd64 | sort -V | tail -1)
+[ -e "$root/lib/modules/$version/modules.dep" ] || depmod -b "${root:-/}" "$version"
+mkdir -p "$out/root"/{bin,proc,sys,dev,host,modules}
+
+# The kernel itself, which starts without a boot loader (PVH): the xz stream in the installed image.
+python3 - "$root/boot/vmlinuz-$version" "$out/vmlinux" <<'PYTHON'
+import lzma, sys
+image = open(sys.argv[1], "rb").read()
+at = image.find(b"\xfd7zXZ\0")
+while at >= 0:
+    try:
+        kernel = lzma.LZMADecompressor().decompress(image[at:])
+    except lzma.LZMAError:
+        kernel = b""
+    if kernel.startswith(b"\x7fELF"):
+        open(sys.argv[2], "wb").write(kernel)
+        sys.exit()
+    at = image.find(b"\xfd7zXZ\0", at + 1)
+sys.exit("no kernel in " + sys.argv[1])
+PYTHON
+
+cp "$(command -v busybox)" "$out/root/bin/busybox"
+for module in virtio_pci virtio_net nfsv3 9p 9pnet_virtio; do
+  modprobe -d "${root:-/}" -S "$version" --show-depends "$module"
+done | awk '/^insmod/ && !seen[$2]++ { print $2 }' > "$out/modules"
+while read -r module; do cp "$module" "$out/root/modules/"; done < "$out/modules"
+xargs -n1 basename < "$out/modules" > "$out/root/modules/order"
+cp "$(dirname "$0")/init" "$out/root/init"
+chmod +x "$out/root/init"
+(cd "$out/root" && find . | cpio -o -H newc --quiet | gzip -1) > "$out/initrd.gz"

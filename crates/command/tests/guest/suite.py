@@ -1,0 +1,305 @@
+#!/usr/bin/python3
+"""What programs do with a file system, on a mounted one: suite.py MOUNT SEED.
+
+Prints `ok NAME` or `FAILED NAME` with the reason for each test; exits with how many failed. The names before the colon
+are those of the Connectathon suite's parts, written anew."""
+
+import errno
+import fcntl
+import hashlib
+import mmap
+import os
+import random
+import subprocess
+import sys
+import time
+
+ROOT = sys.argv[1]
+SEED = int(sys.argv[2])
+TESTS = []
+
+
+def test(function):
+    TESTS.append(function)
+    return function
+
+
+def fails(number, call, *arguments, **named):
+    try:
+        call(*arguments, **named)
+    except OSError as error:
+        assert error.errno == number, f"{errno.errorcode[error.errno]}, not {errno.errorcode[number]}"
+        return
+    raise AssertionError(f"{errno.errorcode[number]} was expected")
+
+
+def put(path, data):
+    with open(path, "wb") as file:
+        file.write(data)
+
+
+def get(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def pattern(size, seed):
+    return random.Random(seed).randbytes(size)
+
+
+@test
+def basic_trees():
+    for one in range(5):
+        os.makedirs(f"tree/d{one}/e")
+        for number in range(10):
+            put(f"tree/d{one}/f{number}", b"")
+    assert sorted(os.listdir("tree/d0")) == ["e"] + [f"f{number}" for number in range(10)]
+    assert os.stat("tree").st_nlink == 7
+    fails(errno.ENOTEMPTY, os.rmdir, "tree/d0")
+    fails(errno.EEXIST, os.mkdir, "tree/d0")
+    subprocess.run(["rm", "-r", "tree"], check=True)
+    fails(errno.ENOENT, os.stat, "tree")
+
+
+@test
+def basic_attributes():
+    put("attributes", b"12345")
+    for mode in (0, 0o644, 0o4755, 0o1777, 0o600):
+        os.chmod("attributes", mode)
+        assert os.stat("attributes").st_mode & 0o7777 == mode
+    os.chown("attributes", 1234, 5678)
+    os.utime("attributes", (1000000000, 1100000000))
+    stat = os.stat("attributes")
+    assert (stat.st_uid, stat.st_gid, stat.st_size) == (1234, 5678, 5)
+    assert (stat.st_atime, stat.st_mtime) == (1000000000, 1100000000)
+    os.truncate("attributes", 3)
+    assert get("attributes") == b"123" and os.stat("attributes").st_mtime > 1700000000
+    os.truncate("attributes", 10)
+    assert get("attributes") == b"123" + bytes(7)
+
+
+@test
+def basic_read_and_write():
+    data = pattern(5_000_000, 1)
+    put("big", data)
+    assert get("big") == data
+    with open("big", "r+b") as file:
+        file.seek(1_234_567)
+        file.write(b"changed")
+        os.fsync(file.fileno())
+    changed = data[:1_234_567] + b"changed" + data[1_234_574:]
+    os.posix_fadvise(os.open("big", os.O_RDONLY), 0, 0, os.POSIX_FADV_DONTNEED)
+    assert hashlib.sha256(get("big")).digest() == hashlib.sha256(changed).digest()
+    with open("holes", "wb") as file:
+        file.seek(10_000_000)
+        file.write(b"end")
+    assert os.stat("holes").st_size == 10_000_003 and get("holes")[5_000_000:5_000_100] == bytes(100)
+
+
+@test
+def basic_listings():
+    os.mkdir("many")
+    names = {f"file-{number}-{'x' * (number % 90)}" for number in range(500)}
+    for name in names:
+        put(f"many/{name}", b"")
+    assert set(os.listdir("many")) == names
+    seen = []
+    for entry in os.scandir("many"):
+        seen.append(entry.name)
+        os.unlink(f"many/{entry.name}")
+    assert sorted(seen) == sorted(names), "each name once, whatever is removed meanwhile"
+    assert os.listdir("many") == []
+
+
+@test
+def basic_names():
+    put("one", b"one")
+    os.rename("one", "two")
+    fails(errno.ENOENT, os.stat, "one")
+    os.link("two", "three")
+    assert os.stat("two").st_nlink == 2 and os.stat("two").st_ino == os.stat("three").st_ino
+    os.unlink("two")
+    assert os.stat("three").st_nlink == 1 and get("three") == b"one"
+    os.symlink("three", "link")
+    assert os.readlink("link") == "three" and get("link") == b"one" and os.path.islink("link")
+    put("replaced", b"old")
+    os.rename("three", "replaced")
+    assert get("replaced") == b"one"
+    os.mkdir("directory")
+    fails(errno.EISDIR, os.rename, "replaced", "directory")
+    fails(errno.ENOTDIR, os.rename, "directory", "replaced")
+    fails(errno.EINVAL, os.rename, "directory", "directory/below")
+    fails(errno.ENAMETOOLONG, os.stat, "n" * 256)
+    put("n" * 255, b"")
+    os.mkfifo("fifo")
+    os.mknod("device", 0o20600, os.makedev(1, 3))
+    assert os.stat("device").st_rdev == os.makedev(1, 3)
+
+
+@test
+def basic_space():
+    space = os.statvfs(".")
+    assert space.f_blocks >= space.f_bfree >= space.f_bavail > 0 and space.f_namemax == 255
+
+
+@test
+def special_open_and_removed():
+    data = pattern(300_000, 2)
+    put("removed", data)
+    with open("removed", "r+b") as file:
+        os.unlink("removed")
+        file.seek(100)
+        file.write(b"still there")
+        file.seek(0)
+        assert file.read() == data[:100] + b"still there" + data[111:]
+    put("over", b"new")
+    put("target", data)
+    with open("target", "rb") as file:
+        os.rename("over", "target")
+        assert file.read() == data and get("target") == b"new"
+
+
+@test
+def special_exclusive():
+    for number in range(20):
+        os.close(os.open(f"exclusive-{number}", os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o640))
+        fails(errno.EEXIST, os.open, f"exclusive-{number}", os.O_CREAT | os.O_EXCL | os.O_RDWR)
+        assert os.stat(f"exclusive-{number}").st_mode & 0o777 == 0o640
+
+
+@test
+def special_permissions():
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgid(1000)
+            os.setuid(1000)
+            put("own/f", b"mine")
+            fails(errno.EACCES, put, "not-own/f", b"")
+            os.chmod("own/f", 0o400)
+            fails(errno.EACCES, open, "own/f", "r+b")
+            os._exit(0)
+        except BaseException as error:
+            print(repr(error), flush=True)
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def prepare_permissions():
+    os.mkdir("own")
+    os.chown("own", 1000, 1000)
+    os.mkdir("not-own", 0o755)
+
+
+@test
+def special_write_while_read_only():
+    descriptor = os.open("read-only", os.O_CREAT | os.O_RDWR, 0o444)
+    os.write(descriptor, b"the one who made it may write")
+    os.close(descriptor)
+    assert get("read-only") == b"the one who made it may write"
+
+
+@test
+def general_programs():
+    script = """set -e
+mkdir build; cd build
+for n in $(seq 60); do echo "text $n" > f$n; done
+tar cf ../all.tar .; mkdir ../again; tar xf ../all.tar -C ../again; cd ..
+diff -r build again
+find again -name 'f1*' | sort | xargs cat | md5sum > sum; [ -s sum ]
+grep -r 'text 42' again | grep -q f42
+cp -a again third; mv third fourth; rm -r build again fourth all.tar"""
+    subprocess.run(["bash", "-c", script], check=True)
+
+
+@test
+def general_appends():
+    children = []
+    for child in range(4):
+        children.append(os.fork())
+        if children[-1] == 0:
+            for number in range(50):
+                with open("appended", "ab") as file:
+                    fcntl.flock(file, fcntl.LOCK_EX)
+                    file.write(f"{child} {number:03}\n".encode())
+                    file.flush()
+                    fcntl.flock(file, fcntl.LOCK_UN)
+            os._exit(0)
+    assert all(os.waitpid(child, 0)[1] == 0 for child in children)
+    lines = get("appended").split(b"\n")
+    assert len(lines) == 201 and len(set(lines)) == 201
+
+
+@test
+def fsx():
+    """Random reads, writes, maps and truncations of one file, beside a model of it in memory."""
+    chance, size_max, model = random.Random(SEED), 400_000, bytearray()
+    descriptor = os.open("fsx", os.O_CREAT | os.O_RDWR)
+    for step in range(1500):
+        at, count = chance.randrange(size_max), chance.randrange(1, 60_000)
+        what = chance.choice("rrrwwwwmMtcs")
+        if what == "r":
+            assert os.pread(descriptor, count, at) == bytes(model[at : at + count]), f"read {step}"
+        elif what == "w":
+            data = chance.randbytes(count)
+            os.pwrite(descriptor, data, at)
+            model.extend(bytes(max(0, at + count - len(model))))
+            model[at : at + count] = data
+        elif what in "mM" and len(model) > 0:
+            at %= len(model)
+            count = min(count, len(model) - at)
+            with mmap.mmap(descriptor, len(model)) as area:
+                if what == "m":
+                    assert area[at : at + count] == bytes(model[at : at + count]), f"map {step}"
+                else:
+                    area[at : at + count] = model[at : at + count] = chance.randbytes(count)
+        elif what == "t":
+            os.ftruncate(descriptor, at)
+            model = model[:at] + bytearray(max(0, at - len(model)))
+        elif what == "c":
+            os.close(descriptor)
+            descriptor = os.open("fsx", os.O_RDWR)
+            assert os.fstat(descriptor).st_size == len(model), f"size {step}"
+        elif what == "s":
+            os.fsync(descriptor)
+    os.close(descriptor)
+    assert get("fsx") == bytes(model)
+
+
+@test
+def restarts():
+    """Files are written and read for some seconds, while the server may be killed and started."""
+    print("GUEST under load", flush=True)
+    end, number = time.monotonic() + 12, 0
+    while time.monotonic() < end:
+        data = pattern(50_000, number)
+        put(f"load-{number % 20}", data)
+        assert get(f"load-{number % 20}") == data
+        os.rename(f"load-{number % 20}", "load-renamed")
+        os.rename("load-renamed", f"load-{number % 20}")
+        number += 1
+    with open("load-synced", "wb") as file:
+        file.write(pattern(100_000, number))
+        os.fsync(file.fileno())
+    assert get("load-synced") == pattern(100_000, number) and number > 3
+
+
+def main():
+    os.chdir(ROOT)
+    os.umask(0)
+    os.mkdir("suite")
+    os.chdir("suite")
+    prepare_permissions()
+    failed = 0
+    for function in TESTS:
+        start = time.monotonic()
+        try:
+            function()
+            print(f"ok {function.__name__} {time.monotonic() - start:.1f} s", flush=True)
+        except BaseException as error:
+            failed += 1
+            print(f"FAILED {function.__name__}: {error!r}", flush=True)
+    sys.exit(min(failed, 99))
+
+
+main()

@@ -1,0 +1,128 @@
+//! The NFS client of Linux's kernel, in a guest (QEMU with software emulation), on a mounted export of ours.
+//!
+//! `guest/` has how the guest is made of what Debian installs, and what runs in it.
+
+use crate::common::{Up, ended_by_signals, lacks, program, text};
+use rig::{lacking, skip};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+use trapeze::children::Process;
+
+const SERVER: &str = "192.168.77.1";
+const CLIENT: &str = "192.168.77.2";
+const PORT: &str = "2049";
+/// What the guest is made of.
+const PROGRAMS: [&str; 7] =
+    ["qemu-system-x86_64", "busybox", "modprobe", "cpio", "python3", "ip", "nsenter"];
+
+fn lacks_a_guest() -> bool {
+    if !rustix::process::geteuid().is_root() {
+        skip("only root may make a network namespace");
+        return true;
+    }
+    let names = std::fs::read_dir("/boot").into_iter().flatten().flatten();
+    let mut names = names.filter_map(|entry| entry.file_name().into_string().ok());
+    let kernel = names.any(|name| name.starts_with("vmlinuz-") && name.ends_with("-amd64"));
+    if !kernel {
+        lacking("there is no kernel in /boot (Debian: linux-image-amd64)");
+    }
+    !kernel || PROGRAMS.into_iter().any(lacks)
+}
+
+fn run(command: &mut Command) {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A network for a server and a guest.
+struct Network {
+    name: String,
+}
+
+impl Network {
+    fn new() -> Network {
+        let network = Network { name: format!("guest-{}", std::process::id()) };
+        run(Command::new("ip").args(["netns", "add", &network.name]));
+        for line in [
+            "link set lo up",
+            "tuntap add dev tap mode tap",
+            &format!("addr add {SERVER}/24 dev tap"),
+            "link set tap up",
+        ] {
+            run(network.command("ip").args(line.split(' ')));
+        }
+        network
+    }
+
+    /// A program in it.
+    fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = ended_by_signals("nsenter");
+        command.arg(format!("--net=/run/netns/{}", self.name)).arg(program);
+        command
+    }
+
+    fn serve(&self, up: &Up, log: &Path) -> Process {
+        let mut command = self.command(program());
+        command.arg("nfs").arg(up.at("data")).args(["--listen", &format!("{SERVER}:{PORT}")]);
+        command.args(["--export", &format!("/:{CLIENT}(rw,no_root_squash)")]);
+        Process::start_command("nfs", command, log).unwrap()
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        let _ = Command::new("ip").args(["netns", "del", &self.name]).status();
+    }
+}
+
+fn guest_dir() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/guest")
+}
+
+/// Runs the suite in a guest; what it printed. `under_load` is called when the server may be killed and started.
+fn suite(network: &Network, guest: &Path, mut under_load: impl FnMut()) -> Vec<String> {
+    let job = guest_dir().join("suite.py");
+    let mut command = network.command(guest_dir().join("boot.sh"));
+    command.args([text(guest), "tap", CLIENT, SERVER, PORT, "/", text(&job), "7"]);
+    let mut qemu = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut lines = Vec::new();
+    for line in BufReader::new(qemu.stdout.take().unwrap()).split(b'\n') {
+        let line = String::from_utf8_lossy(&line.unwrap()).trim_end().to_string();
+        println!("{line}");
+        if line == "GUEST under load" {
+            under_load();
+        }
+        lines.push(line);
+    }
+    qemu.wait().unwrap();
+    lines
+}
+
+#[test]
+fn the_kernels_client_works_over_a_restart_of_the_server_too() {
+    if lacks_a_guest() {
+        return;
+    }
+    let up = Up::new("2");
+    let guest = up.at("guest");
+    run(Command::new("bash").arg(guest_dir().join("build.sh")).arg(&guest));
+    let network = Network::new();
+    let mut server = Some(network.serve(&up, &up.at("nfs.log")));
+    let lines = suite(&network, &guest, || {
+        for number in 0..2 {
+            std::thread::sleep(Duration::from_secs(2));
+            server.take().unwrap().kill().unwrap();
+            std::thread::sleep(Duration::from_secs(1));
+            server = Some(network.serve(&up, &up.at(&format!("nfs-{number}.log"))));
+        }
+    });
+    let failed: Vec<&String> = lines.iter().filter(|line| line.starts_with("FAILED")).collect();
+    assert!(failed.is_empty(), "{failed:#?}");
+    assert!(lines.iter().any(|line| line.ends_with("GUEST job 0")), "{lines:#?}");
+    assert!(lines.iter().any(|line| line.ends_with("GUEST unmounted")), "{lines:#?}");
+    let listed = up.told(&["ls", "/suite"]);
+    assert!(listed.contains("load-synced"), "what it wrote is not there: {listed}");
+    server.unwrap().stop().unwrap();
+}
