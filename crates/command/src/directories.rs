@@ -80,9 +80,8 @@ fn used(
     each: &dyn Fn(&Path, u64),
 ) -> Result<u64> {
     let mut sum = 0;
-    for entry in volume.list(folder)? {
-        let path: PathBuf = folder.join(name_of(&entry.name));
-        let Some(attr) = entry.attr else { continue };
+    for (name, attr) in volume.list_attributes(folder)? {
+        let path: PathBuf = folder.join(name_of(&name));
         if attr.kind == FileKind::Directory {
             let inner = used(volume, &path, counted, each)?;
             each(&path, inner);

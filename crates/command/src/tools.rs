@@ -90,9 +90,9 @@ pub fn ls(arguments: &cli::Paths) -> Result<()> {
         let attr = volume.stat(path)?;
         let mut entries: Vec<(String, Attr)> = match attr.kind {
             FileKind::Directory => volume
-                .list(path)?
+                .list_attributes(path)?
                 .into_iter()
-                .filter_map(|e| Some((String::from_utf8_lossy(&e.name).into_owned(), e.attr?)))
+                .map(|(name, attr)| (String::from_utf8_lossy(&name).into_owned(), attr))
                 .collect(),
             _ => vec![(path.display().to_string(), attr)],
         };

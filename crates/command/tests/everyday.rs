@@ -1,7 +1,7 @@
 //! What the first hour with it meets: commands that agree with each other, starts that are refused, copies of a
 //! directory.
 
-use crate::common::{Cluster, ended_by_signals, program, text, trapeze};
+use crate::common::{Cluster, cannot_mount, ended_by_signals, program, text, trapeze};
 use std::fs;
 use std::io::Write;
 use std::path::Path;
@@ -233,4 +233,24 @@ fn bash_completes_commands_and_flags() {
     };
     assert_eq!(complete("trapeze quar").trim(), "quarantine");
     assert_eq!(complete("trapeze mount --nonem").trim(), "--nonempty");
+}
+
+/// Their length is the writer's to say, so a listing alone does not have it.
+#[test]
+fn files_that_others_write_to_are_listed_and_counted() {
+    if cannot_mount() {
+        return;
+    }
+    let mut cluster = Cluster::mounted(1);
+    fs::write(cluster.at("closed"), [1; 10_000]).unwrap();
+    let mut open = fs::File::create(cluster.at("open")).unwrap();
+    open.write_all(&[2; 20_000]).unwrap();
+    open.sync_all().unwrap();
+    let target = cluster.processes.target();
+    let listed = told(&trapeze(&["ls", "-c", &target, "/"]));
+    assert!(listed.contains("10000  closed") && listed.contains("20000  open"), "{listed}");
+    let used = told(&trapeze(&["du", "-c", &target, "/"]));
+    assert!(used.trim_start().starts_with("29."), "30,000 bytes and what blocks take: {used}");
+    drop(open);
+    cluster.stop();
 }

@@ -169,7 +169,8 @@ impl Volume {
         Ok((self.stat(&folder)?.file, name))
     }
 
-    /// The entries of a directory, without `.` and `..`, with attributes.
+    /// The entries of a directory, without `.` and `..`, with the attributes that the listing has: none of files that
+    /// others write to.
     pub fn list(&mut self, path: &Path) -> Result<Vec<DirectoryEntry>> {
         let file = self.stat(path)?.file;
         let handle = match self.ask(path, FileOp::OpenDirectory { file })? {
@@ -190,6 +191,29 @@ impl Volume {
                 self.ask(path, FileOp::ReleaseDirectory { file, handle })?;
                 return Ok(all);
             }
+        }
+    }
+
+    /// Names and attributes of all entries of a directory, without `.` and `..`. Those that the listing does not have
+    /// are asked for, of I/O servers too; what is gone by then is left out.
+    pub fn list_attributes(&mut self, path: &Path) -> Result<Vec<(Name, Attr)>> {
+        let mut all = Vec::new();
+        for DirectoryEntry { file, name, attr, .. } in self.list(path)? {
+            let attr = match attr {
+                Some(attr) => Some(attr),
+                None => self.attributes_of(&path.join(OsStr::from_bytes(&name)), file)?,
+            };
+            all.extend(attr.map(|attr| (name, attr)));
+        }
+        Ok(all)
+    }
+
+    fn attributes_of(&mut self, path: &Path, file: FileId) -> Result<Option<Attr>> {
+        match self.ask(path, FileOp::GetAttr { file, handle: None }) {
+            Ok(FileReply::Attr(attr)) => Ok(Some(attr)),
+            Ok(other) => unreachable!("attributes were asked for, {other:?} came"),
+            Err(VolumeError::File { errno: Errno::ESTALE, .. }) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 
