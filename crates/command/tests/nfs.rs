@@ -7,7 +7,7 @@ use nfs::mount::{self, DirPath, MntResult};
 use nfs::rpc::{Call, Credential, Reply, System};
 use nfs::v3::{
     Args, CommitArgs, CommitOk, CreateArgs, CreateHow, CreateOk, DirOpArgs, Handle, Outcome,
-    PROGRAM, Path as Name, Sattr, StableHow, WccData, WriteArgs, WriteOk,
+    PROGRAM, Path as Name, Sattr, StableHow, Status, WccData, WriteArgs, WriteOk,
 };
 use nfs::xdr::{decoded, encoded};
 use std::fs;
@@ -175,12 +175,18 @@ impl Client {
     }
 
     fn create(&mut self, root: &[u8], name: &str) -> Vec<u8> {
+        self.create_as(root, name, CreateHow::Guarded(Sattr::default())).unwrap()
+    }
+
+    fn create_as(&mut self, root: &[u8], name: &str, how: CreateHow) -> Result<Vec<u8>, Status> {
         let place = DirOpArgs { dir: Handle(root), name: Name(name.as_bytes()) };
-        let how = CreateHow::Guarded(Sattr::default());
         let results = self.ask(Args::Create(CreateArgs { place, how }), &[]);
         match decoded::<Outcome<CreateOk<'_>, WccData>>(&results).unwrap() {
-            Outcome::Ok(ok) => ok.object.unwrap().0.to_vec(),
-            Outcome::Err(status, _) => panic!("{status:?}"),
+            Outcome::Ok(ok) => {
+                assert!(ok.wcc.before.is_some(), "nothing else changes the directory");
+                Ok(ok.object.unwrap().0.to_vec())
+            }
+            Outcome::Err(status, _) => Err(status),
         }
     }
 
@@ -219,12 +225,17 @@ fn handles_outlive_a_killed_server_and_the_write_verifier_does_not() {
     assert_eq!(written.wcc.after.unwrap().size, 100_000);
     assert_eq!(client.commit(&file).verifier, written.verifier);
     assert_eq!(client.write(&file, b"lost").verifier, written.verifier);
+    let exclusive = |verifier: &[u8; 8]| CreateHow::Exclusive(*verifier);
+    let made = client.create_as(&root, "exclusive", exclusive(b"12345678"));
     server.process.kill().unwrap();
     let again = Server::start(&up, &listen, &[OPEN]);
     let mut client = Client::connect(address);
     let committed = client.commit(&file);
     assert_ne!(committed.verifier, written.verifier, "what was not committed may be lost");
     assert_eq!(client.mount("/"), Ok(root));
+    assert_eq!(client.create_as(&root, "exclusive", exclusive(b"12345678")), made);
+    let other = client.create_as(&root, "exclusive", exclusive(b"12345679"));
+    assert_eq!(other, Err(Status::Exist));
     client.write(&file, b"again");
     client.commit(&file);
     let content = [b"again", &data[5..]].concat();

@@ -2,7 +2,7 @@
 //! says is remembered.
 
 use crate::Files;
-use crate::flags::{EXCLUSIVE, TRUNCATE, permissions, writes};
+use crate::flags::{TRUNCATE, permissions, writes};
 use crate::inode::File;
 use crate::limits::NAME_AGE_MAX;
 use crate::naming::OpenBy;
@@ -69,12 +69,11 @@ impl Files {
     pub(crate) async fn create(
         &self,
         who: &Who<'_>,
-        parent: FileId,
-        name: &[u8],
+        (parent, name): (FileId, &[u8]),
         mode: u32,
         flags: u32,
+        how: How,
     ) -> Result<FileReply, Errno> {
-        let how = if flags & EXCLUSIVE != 0 { How::Guarded } else { How::Unchecked };
         let open = Some(permissions(flags));
         let (asked, incarnation) = (self.cx.now(), self.names.incarnation());
         let (entry, made) = self.names.create(who, parent, name, mode, how, open).await?;

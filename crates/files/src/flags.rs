@@ -1,9 +1,9 @@
 //! Flags of open(2), fallocate(2), lseek(2), access(2): Linux's values, as the front hands them on.
 
-use names::{EXECUTE, READ, WRITE};
+use names::{EXECUTE, How, READ, WRITE};
 
 const ACCESS_MODE: u32 = 0o3;
-const WRITE_ONLY: u32 = 0o1;
+pub(crate) const WRITE_ONLY: u32 = 0o1;
 const FOR_EXECUTION: u32 = 0o40;
 /// O_EXCL
 pub(crate) const EXCLUSIVE: u32 = 0o200;
@@ -28,6 +28,11 @@ pub(crate) const ZERO_RANGE: u32 = 16;
 pub(crate) const SEEK_DATA: u32 = 3;
 /// SEEK_HOLE
 pub(crate) const SEEK_HOLE: u32 = 4;
+
+/// What a create with these flags does where the name is there.
+pub(crate) fn how(flags: u32) -> How {
+    if flags & EXCLUSIVE != 0 { How::Guarded } else { How::Unchecked }
+}
 
 /// Whether a file opened with these flags may be written.
 pub(crate) fn writes(flags: u32) -> bool {

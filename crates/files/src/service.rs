@@ -1,9 +1,9 @@
 //! The front's requests, one by one.
 
 use crate::Files;
-use crate::flags::EXCHANGE;
+use crate::flags::{EXCHANGE, WRITE_ONLY, how};
 use crate::locks::Wanted;
-use names::Who;
+use names::{How, Who};
 use node::rings::{FileOp, FileReply, FileRequest, Lock};
 use wire::Errno;
 
@@ -37,7 +37,13 @@ impl Files {
             }
             FileOp::Open { file, flags } => self.open_file(who, file, flags).await,
             FileOp::Create { parent, name, mode, flags } => {
-                self.create(who, parent, &name, mode, flags).await
+                let how = how(flags);
+                self.create(who, (parent, &name), mode, flags, how).await
+            }
+            FileOp::CreateExclusive { parent, name, mode, verifier } => {
+                // 0 is no verifier
+                let how = How::Exclusive(u64::from_be_bytes(verifier).max(1));
+                self.create(who, (parent, &name), mode, WRITE_ONLY, how).await
             }
             FileOp::CreateUnnamed { parent, mode, flags } => {
                 self.create_unnamed(who, parent, mode, flags).await

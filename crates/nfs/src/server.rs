@@ -11,9 +11,10 @@
 //! operations; nothing but [`Execution`] ever polls it.
 //!
 //! What it promises (RFC 1813 section 4.8): a change of names is on stable storage when it is answered; data is when
-//! the WRITE asked for it or a COMMIT was answered. `before` of weak cache consistency is never sent: the ring does not
-//! tell it in one step with the change, and a wrong one would hide a change from a client. `after` always is, where the
-//! object can be asked.
+//! the WRITE asked for it or a COMMIT was answered. `after` of weak cache consistency is always sent, where the object can
+//! be asked; `before` of a directory only where its change number shows that nothing but this call changed it between the
+//! two, since a wrong one would hide a change from a client. A RENAME may change nothing, and the bytes of a file change
+//! without a number, so of these there is none.
 
 mod data;
 mod execution;
@@ -178,6 +179,19 @@ impl Context<'_> {
     /// Attributes to send along, where they can be had.
     async fn post(&self, file: FileId) -> Option<Fattr> {
         self.attr(file).await.ok().map(|attr| self.fattr(&attr))
+    }
+
+    /// Attributes of a directory before a change.
+    async fn before(&self, directory: FileId) -> Option<Attr> {
+        self.attr(directory).await.ok()
+    }
+
+    /// After a call that changed the directory so often.
+    async fn wcc_since(&self, before: Option<Attr>, directory: FileId, changes: u64) -> WccData {
+        let Ok(after) = self.attr(directory).await else { return WccData::default() };
+        let is_alone = |before: &Attr| before.change.checked_add(changes) == Some(after.change);
+        let before = before.filter(is_alone).map(|before| crate::convert::wcc(&before));
+        WccData { before, after: Some(self.fattr(&after)) }
     }
 
     async fn wcc(&self, file: FileId) -> WccData {

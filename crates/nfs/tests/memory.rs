@@ -12,7 +12,7 @@ struct Node {
     names: BTreeMap<Vec<u8>, (FileId, u64)>,
     position: u64,
     parent: FileId,
-    xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    verifier: Option<[u8; 8]>,
 }
 
 /// The file system, and what was done to it.
@@ -78,6 +78,7 @@ impl Memory {
         let time = Wall { seconds: self.clock, nanos: 0 };
         if let Some(node) = self.nodes.get_mut(&file) {
             (node.attr.mtime, node.attr.ctime) = (time, time);
+            node.attr.change += 1;
         }
     }
 
@@ -128,6 +129,7 @@ impl Memory {
         self.next += 1;
         self.nodes.insert(file, Node { attr, position: 3, parent, ..Node::default() });
         self.touch(file);
+        self.node(file)?.attr.change = 0;
         self.attr(file)
     }
 
@@ -253,6 +255,17 @@ impl Memory {
             FileOp::RemoveDirectory { parent, name } => {
                 self.remove(parent, &name, true).map(|()| FileReply::Done)
             }
+            FileOp::CreateExclusive { parent, name, mode, verifier } => {
+                if let Ok(file) = self.find(parent, &name) {
+                    let known = self.node(file)?.verifier == Some(verifier);
+                    let attr = self.attr(file)?;
+                    let handle = if known { self.open(file)? } else { return Err(Errno::EEXIST) };
+                    return Ok(FileReply::Created { attr, handle });
+                }
+                let attr = self.make(caller, (parent, name), FileKind::Regular, mode)?;
+                self.node(attr.file)?.verifier = Some(verifier);
+                Ok(FileReply::Created { attr, handle: self.open(attr.file)? })
+            }
             FileOp::Create { parent, name, mode, .. } => {
                 let attr = self.make(caller, (parent, name), FileKind::Regular, mode)?;
                 Ok(FileReply::Created { attr, handle: self.open(attr.file)? })
@@ -317,14 +330,6 @@ impl Memory {
                     files,
                     free_files: 5,
                 }))
-            }
-            FileOp::SetXattr { file, name, value, .. } => {
-                self.node(file)?.xattrs.insert(name.into(), value.into());
-                Ok(FileReply::Done)
-            }
-            FileOp::GetXattr { file, name } => {
-                let value = self.node(file)?.xattrs.get(&name[..]).cloned();
-                value.map(FileReply::Bytes).ok_or(Errno::ENODATA)
             }
             op => panic!("NFS asks no {op:?}"),
         }

@@ -400,6 +400,14 @@ pub enum FileOp {
         mode: u32,
         flags: u32,
     },
+    /// As `Create` of a file that is open for writing and was not there; but one that was made with this verifier, by
+    /// an earlier execution of the same call, is opened (RFC 1813 section 3.3.8).
+    CreateExclusive {
+        parent: FileId,
+        name: Name,
+        mode: u32,
+        verifier: [u8; 8],
+    },
     /// A file without a name in the site of `parent` (O_TMPFILE).
     CreateUnnamed {
         parent: FileId,

@@ -14,8 +14,6 @@ use wire::{Attr, Errno, FileId, FileKind, SetAttr};
 /// Flags of open(2) on Linux.
 const WRITE_ONLY: u32 = 1;
 const EXCLUSIVE: u32 = 0o200;
-/// Where the verifier of an exclusive CREATE stays: in times, where other servers keep it, a SETATTR would change it.
-const VERIFIER: &[u8] = b"trusted.nfs3.verifier";
 /// Permissions that something new has when none are said.
 const FILE_MODE: u32 = 0o644;
 const DIRECTORY_MODE: u32 = 0o755;
@@ -35,10 +33,12 @@ pub(super) async fn create(context: &Context<'_>, args: Args<'_>, out: &mut Vec<
             return Outcome::<CreateOk<'_>, _>::Err(status, WccData::default()).put(out);
         }
     };
+    let before = context.before(parent).await;
     let made = make(context, parent, args).await;
-    let wcc = context.wcc(parent).await;
+    let changes = made.map_or(0, |(_, changes)| changes);
+    let wcc = context.wcc_since(before, parent, changes).await;
     match made {
-        Ok(attr) => {
+        Ok((attr, _)) => {
             let handle = context.handle(attr.file);
             let (object, attributes) = (Some(Handle(&handle)), Some(context.fattr(&attr)));
             Outcome::<_, WccData>::Ok(CreateOk { object, attributes, wcc }).put(out);
@@ -47,7 +47,10 @@ pub(super) async fn create(context: &Context<'_>, args: Args<'_>, out: &mut Vec<
     }
 }
 
-async fn make(context: &Context<'_>, parent: FileId, args: Args<'_>) -> Result<Attr, Status> {
+/// What was made or found, and how often its directory changed for it.
+type Made = Result<(Attr, u64), Status>;
+
+async fn make(context: &Context<'_>, parent: FileId, args: Args<'_>) -> Made {
     context.writable()?;
     match args {
         Args::Create(args) => {
@@ -76,7 +79,7 @@ async fn make_node(
     parent: FileId,
     place: DirOpArgs<'_>,
     what: NodeKind,
-) -> Result<Attr, Status> {
+) -> Made {
     let (kind, attributes, numbers) = match what {
         NodeKind::Character(attributes, numbers) => (FileKind::CharDevice, attributes, numbers),
         NodeKind::Block(attributes, numbers) => (FileKind::BlockDevice, attributes, numbers),
@@ -91,16 +94,11 @@ async fn make_node(
 }
 
 /// Makes it, sets what the making did not, and syncs.
-async fn finish(
-    context: &Context<'_>,
-    parent: FileId,
-    op: FileOp,
-    attributes: Sattr,
-) -> Result<Attr, Status> {
+async fn finish(context: &Context<'_>, parent: FileId, op: FileOp, attributes: Sattr) -> Made {
     let attr = entry(context.ask(op).await?)?;
     let attr = set_rest(context, attr, attributes).await?;
     context.sync_names(parent).await?;
-    Ok(attr)
+    Ok((attr, 1))
 }
 
 async fn set_rest(context: &Context<'_>, attr: Attr, attributes: Sattr) -> Result<Attr, Status> {
@@ -119,55 +117,44 @@ async fn set_rest(context: &Context<'_>, attr: Attr, attributes: Sattr) -> Resul
     }
 }
 
-async fn create_file(
+async fn create_file(context: &Context<'_>, parent: FileId, name: Name, how: CreateHow) -> Made {
+    let made = match how {
+        CreateHow::Exclusive(verifier) => {
+            let op = FileOp::CreateExclusive { parent, name, mode: 0, verifier };
+            close(context, context.ask(op).await?).await?
+        }
+        CreateHow::Unchecked(attributes) | CreateHow::Guarded(attributes) => {
+            let mode = attributes.mode.unwrap_or(FILE_MODE) & 0o7777;
+            let flags = WRITE_ONLY | EXCLUSIVE;
+            let op = FileOp::Create { parent, name: name.clone(), mode, flags };
+            match (context.raw(op).await, how) {
+                (Ok(reply), _) => {
+                    let (attr, changes) = close(context, reply).await?;
+                    (set_rest(context, attr, attributes).await?, changes)
+                }
+                (Err(Errno::EEXIST), CreateHow::Unchecked(_)) => {
+                    (set_length(context, parent, name, attributes).await?, 0)
+                }
+                (Err(errno), _) => return Err(crate::convert::status(errno)),
+            }
+        }
+    };
+    context.sync_names(parent).await?;
+    Ok(made)
+}
+
+/// Of a file that is there only the length is set (section 3.3.8).
+async fn set_length(
     context: &Context<'_>,
     parent: FileId,
     name: Name,
-    how: CreateHow,
+    attributes: Sattr,
 ) -> Result<Attr, Status> {
-    let (attributes, verifier) = match how {
-        CreateHow::Unchecked(attributes) | CreateHow::Guarded(attributes) => (attributes, None),
-        CreateHow::Exclusive(verifier) => (Sattr::default(), Some(verifier)),
-    };
-    let mode = attributes.mode.unwrap_or(if verifier.is_some() { 0 } else { FILE_MODE }) & 0o7777;
-    let op = FileOp::Create { parent, name: name.clone(), mode, flags: WRITE_ONLY | EXCLUSIVE };
-    let attr = match (context.raw(op).await, how) {
-        (Ok(reply), _) => {
-            let attr = close(context, reply).await?;
-            note_verifier(context, &attr, verifier).await?;
-            set_rest(context, attr, attributes).await?
-        }
-        (Err(Errno::EEXIST), CreateHow::Unchecked(attributes)) => {
-            // of a file that is there only the length is set (section 3.3.8)
-            let attr = look_up(context, parent, name).await?;
-            let changes = Sattr { size: attributes.size, ..Sattr::default() };
-            if attr.kind == FileKind::Directory {
-                return Err(Status::Exist);
-            }
-            set_rest(context, attr, changes).await?
-        }
-        (Err(Errno::EEXIST), CreateHow::Exclusive(verifier)) => {
-            let attr = look_up(context, parent, name).await?;
-            let op = FileOp::GetXattr { file: attr.file, name: VERIFIER.into() };
-            match context.raw(op).await {
-                Ok(FileReply::Bytes(known)) if known == verifier => attr,
-                _ => return Err(Status::Exist),
-            }
-        }
-        (Err(errno), _) => return Err(crate::convert::status(errno)),
-    };
-    context.sync_names(parent).await?;
-    Ok(attr)
-}
-
-async fn note_verifier(
-    context: &Context<'_>,
-    attr: &Attr,
-    verifier: Option<[u8; 8]>,
-) -> Result<(), Status> {
-    let Some(verifier) = verifier else { return Ok(()) };
-    let (name, value) = (VERIFIER.into(), verifier.to_vec().into());
-    context.ask(FileOp::SetXattr { file: attr.file, name, value, flags: 0 }).await.map(|_| ())
+    let attr = look_up(context, parent, name).await?;
+    if attr.kind == FileKind::Directory {
+        return Err(Status::Exist);
+    }
+    set_rest(context, attr, Sattr { size: attributes.size, ..Sattr::default() }).await
 }
 
 async fn look_up(context: &Context<'_>, parent: FileId, name: Name) -> Result<Attr, Status> {
@@ -175,10 +162,11 @@ async fn look_up(context: &Context<'_>, parent: FileId, name: Name) -> Result<At
 }
 
 /// The ring opens what it creates, and NFS has no open files.
-async fn close(context: &Context<'_>, created: FileReply) -> Result<Attr, Status> {
+async fn close(context: &Context<'_>, created: FileReply) -> Made {
     let FileReply::Created { attr, handle } = created else { return Err(Status::ServerFault) };
     let _ = context.raw(FileOp::Release { file: attr.file, handle, owner: None }).await;
-    Ok(attr)
+    // what is new was not changed yet
+    Ok((attr, u64::from(attr.change == 0)))
 }
 
 /// Sections 3.3.12 and 3.3.13. RMDIR of a file is NOTDIR, REMOVE of a directory ISDIR (chimera#959).
@@ -196,8 +184,9 @@ pub(super) async fn remove(
         true => FileOp::RemoveDirectory { parent, name },
         false => FileOp::Unlink { parent, name },
     };
+    let before = context.before(parent).await;
     let removed = durably(context, &[parent], op).await;
-    let wcc = context.wcc(parent).await;
+    let wcc = context.wcc_since(before, parent, u64::from(removed.is_ok())).await;
     match removed {
         Ok(_) => Outcome::Ok(wcc),
         Err(status) => Outcome::Err(status, wcc),
@@ -249,9 +238,10 @@ pub(super) async fn link(
         let file = context.file(args.file).map_err(unknown)?;
         let new_parent = context.file(args.link.dir).map_err(unknown)?;
         let op = FileOp::Link { file, new_parent, new_name: args.link.name.0.into() };
+        let before = context.before(new_parent).await;
         let linked = durably(context, &[new_parent], op).await;
-        let attributes = context.post(file).await;
-        let result = LinkResult { attributes, wcc: context.wcc(new_parent).await };
+        let wcc = context.wcc_since(before, new_parent, u64::from(linked.is_ok())).await;
+        let result = LinkResult { attributes: context.post(file).await, wcc };
         linked.map(|_| result).map_err(|status| (status, result))
     };
     let linked: Result<LinkResult, Failed<LinkResult>> = linked.await;
