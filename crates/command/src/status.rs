@@ -6,6 +6,7 @@ mod keyboard;
 mod keys;
 mod memory;
 mod metrics;
+mod nfs;
 mod reads;
 mod show;
 mod top;

@@ -92,6 +92,10 @@ fn files_go_both_ways_between_clients_of_nfs_and_the_cluster() {
     up.done(&["mkdir", "/deep"]);
     up.put("deep/inner", b"inner");
     assert_eq!(server.cat("/deep/inner"), b"inner");
+    let status = up.told(&["status", "--all"]);
+    for part in ["NFS clients of", "127.0.0.1", "READ ", "COMMIT", "MOUNT MNT"] {
+        assert!(status.contains(part), "{part}: {status}");
+    }
     let listed = server.list("");
     for name in ["from-nfs", "other", "deep"] {
         assert!(listed.contains(name), "{listed}");
@@ -232,7 +236,7 @@ fn handles_outlive_a_killed_server_and_the_write_verifier_does_not() {
     let mut client = Client::connect(address);
     let committed = client.commit(&file);
     assert_ne!(committed.verifier, written.verifier, "what was not committed may be lost");
-    assert_eq!(client.mount("/"), Ok(root));
+    assert_eq!(client.mount("/"), Ok(root.clone()));
     assert_eq!(client.create_as(&root, "exclusive", exclusive(b"12345678")), made);
     let other = client.create_as(&root, "exclusive", exclusive(b"12345679"));
     assert_eq!(other, Err(Status::Exist));

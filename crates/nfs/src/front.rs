@@ -20,7 +20,7 @@
 mod connection;
 mod counters;
 
-pub use counters::{Client, Counted, Counters, LATENCY_BUCKETS};
+pub use counters::{Client, Counted, Counters, LATENCY_BUCKETS, name};
 
 use crate::limits::*;
 use crate::record::{Outgoing, Progress, Record, RecordError, Writer, begin};

@@ -3,6 +3,7 @@
 mod addresses;
 mod gone;
 mod looker;
+mod nfs_client;
 pub mod older;
 mod stranger;
 
@@ -13,6 +14,7 @@ use crate::lending::Lending;
 use crate::machine_stat::available_memory;
 use crate::membership::{Membership, Sockets};
 use crate::new_disk::{self, NoDisk};
+use crate::status::nfs::SharedFront;
 use crate::status::service::{SharedItems, Source};
 use addresses::{Addresses, listens};
 use files::cluster::{ClientRole, ManagerRole, NodeRoles, Services, StartError};
@@ -32,13 +34,13 @@ use std::cell::Cell;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::time::Duration;
 use store::{Store, StoreError};
 use stripe::{Network, ServerConfig};
 use wire::{NodeId, VolumeId};
 
 pub use addresses::own_address;
 pub use looker::Looker;
+pub use nfs_client::nfs_client;
 pub use stranger::join;
 
 /// Why a machine does not start. The text says what, where and what to do.
@@ -275,6 +277,8 @@ pub struct Running {
     pub directory: Directory,
     /// Disks of its configuration that it serves without, by number, and why.
     pub lost: Vec<(u16, String)>,
+    /// Clients of NFS that it serves.
+    pub nfs: SharedFront,
     /// Whether the manager has refused its links since another node that was started later has its id.
     replaced: Rc<Cell<bool>>,
     _sockets: Sockets,
@@ -330,6 +334,7 @@ impl Running {
             members: self.services.members.clone(),
             memory: self.services.memory.clone(),
             keys,
+            nfs: self.nfs.clone(),
             directory: self.directory.clone(),
             waits: self.host.waits(),
             disks,
@@ -400,7 +405,8 @@ pub fn run_as(machine: &Machine, setup: &Setup) -> Result<Running, MachineError>
     let (host, directory, _sockets) = (bare.host, bare.directory, Sockets::of(&[]));
     older::watch(host.node().cx(), &services);
     let replaced = stranger::watch_identity(host.node().cx(), &directory, setup.manager.0);
-    let running = Running { host, services, directory, lost, replaced, _sockets };
+    let nfs = SharedFront::default();
+    let running = Running { host, services, directory, lost, nfs, replaced, _sockets };
     let paths = machine.disks.iter().map(|disk| disk.path.clone()).collect();
     crate::status::service::serve(running.source(paths, machine.memory.cache.0, None));
     Ok(running)
@@ -511,13 +517,6 @@ pub fn mount_client(setup: &Setup, listen: Option<&str>) -> Result<Running, Mach
     client_with(setup, name, listen, files::Config { manager_patience, ..setup.files() })
 }
 
-/// As [`client`], for a server of NFS: as patient as a mount, and without attributes of its own that it believes.
-pub fn nfs_client(setup: &Setup) -> Result<Running, MachineError> {
-    let (manager_patience, attribute_age_max) = (files::limits::PATIENCE, Duration::ZERO);
-    let files = files::Config { manager_patience, attribute_age_max, ..setup.files() };
-    client_with(setup, client_name("nfs"), Vec::new(), files)
-}
-
 /// Joins as a client and starts the client's services. Its host has to be driven until
 /// [`members::Client::joined`].
 pub fn client(setup: &Setup, name: &str) -> Result<Running, MachineError> {
@@ -590,7 +589,8 @@ fn enter(
     joined.map_err(stranger::refused)?;
     let (host, directory, _sockets) = (bare.host, bare.directory, Sockets::of(&listen));
     let (lost, replaced) = (Vec::new(), Rc::default()); // nobody else was given its id
-    let running = Running { host, services, directory, lost, replaced, _sockets };
+    let nfs = SharedFront::default();
+    let running = Running { host, services, directory, lost, nfs, replaced, _sockets };
     if !listen.is_empty() {
         crate::status::service::serve(running.source(Vec::new(), 0, keys));
     }

@@ -29,7 +29,6 @@ use node::rings::{Caller, FileOp, FileReply, FileRequest};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sockets::ListenError;
 use sockets::nfs::{Nfs, NfsPlaces, NfsSockets, Registration, register};
-use std::cell::RefCell;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
@@ -178,11 +177,9 @@ impl Bound {
 }
 
 /// A server that runs. Dropping it takes its ports back from rpcbind.
-pub struct Serving {
-    /// Its front, with counters.
-    pub front: Rc<RefCell<Front>>,
-    _registration: Option<Registration>,
-}
+pub struct Serving(
+    #[expect(dead_code, reason = "its drop is what it is for")] Option<Registration>,
+);
 
 /// Joins the cluster for a server. Its host has to be driven.
 pub fn join(setup: &Setup) -> Result<Running, ServeError> {
@@ -199,11 +196,11 @@ pub fn serve(running: &mut Running, volume: VolumeId, bound: Bound) -> Result<Se
     server.services = services;
     let front = Front::new(Rc::new(server), cx.frames().clone());
     let device = Nfs::new(sockets, front)?;
-    let front = device.front();
+    running.nfs.replace(Some(device.front()));
     running.host.add(device)?;
     // clients may wait at any time
     waiting::watch(running).begin(running.host.node().cx().now());
-    Ok(Serving { front, _registration: registration })
+    Ok(Serving(registration))
 }
 
 /// Joins the cluster, serves until somebody asks it to stop, and leaves. `ready` is called when clients can mount.

@@ -13,6 +13,7 @@
 mod ask;
 pub mod keys;
 pub mod memory;
+pub mod nfs;
 pub mod reads;
 pub mod report;
 pub mod service;

@@ -12,6 +12,7 @@ use trapeze::children::READY;
 use trapeze::client::{Reach, VisitError};
 use trapeze::status::keys::{Keys, Tenant};
 use trapeze::status::memory::{Memory, Source};
+use trapeze::status::nfs::{Nfs, Procedure};
 use trapeze::status::reads::{self, SourceReads};
 use trapeze::status::report::{Disk, Io, Link, Report, StoreHealth};
 use trapeze::status::service;
@@ -281,6 +282,24 @@ const OF_TENANTS: &[Metric<Tenant>] = &[
     counter("keys_away_dropped_total", "Values dropped there.", |t| t.away_dropped as f64),
 ];
 
+const OF_NFS: &[Metric<Nfs>] = &[
+    gauge("nfs_connections", "Connections of clients of NFS.", |n| n.connections as f64),
+    gauge("nfs_clients", "Clients of NFS that it heard of.", |n| n.clients.len() as f64),
+    counter("nfs_received_bytes_total", "Bytes that they sent.", |n| n.received_bytes as f64),
+    counter("nfs_sent_bytes_total", "Bytes that they were sent.", |n| n.sent_bytes as f64),
+    counter("nfs_duplicates_total", "Calls that had come before.", |n| n.duplicates as f64),
+    counter("nfs_stalled_total", "Connections whose clients stood still.", |n| n.stalled as f64),
+];
+
+const OF_PROCEDURES: &[Metric<Procedure>] = &[
+    counter("nfs_calls_total", "Calls of NFS, by procedure.", |p| p.calls as f64),
+    counter("nfs_errors_total", "Of these, those that were answered with an error.", |p| {
+        p.errors as f64
+    }),
+    gauge("nfs_latency_p50_seconds", "Median since its start.", |p| p.p50_us as f64 / 1e6),
+    gauge("nfs_latency_p99_seconds", "99th percentile since its start.", |p| p.p99_us as f64 / 1e6),
+];
+
 /// NaN, which the format knows, for what was not measured.
 fn seconds(ns: Option<u64>) -> f64 {
     ns.map_or(f64::NAN, |ns| ns as f64 / 1e9)
@@ -322,6 +341,15 @@ fn write_keys<'a>(text: &mut String, rows: impl Iterator<Item = (String, &'a Key
         keys.tenants.iter().map(move |tenant| (label(tenant), tenant))
     });
     write(text, OF_TENANTS, tenants);
+}
+
+fn write_nfs<'a>(text: &mut String, rows: impl Iterator<Item = (String, &'a Nfs)> + Clone) {
+    write(text, OF_NFS, rows.clone());
+    let procedures = rows.flat_map(|(labels, nfs)| {
+        let label = move |p: &Procedure| format!("{labels},procedure=\"{}\"", escaped(&p.name));
+        nfs.procedures.iter().map(move |procedure| (label(procedure), procedure))
+    });
+    write(text, OF_PROCEDURES, procedures);
 }
 
 const OF_DISKS: &[Metric<Disk>] = &[
@@ -403,6 +431,8 @@ fn render(told: &[Told]) -> String {
     write_memory(&mut text, memories);
     let keys = reports.clone().filter_map(|(labels, report)| Some((labels, report.keys.as_ref()?)));
     write_keys(&mut text, keys);
+    let nfs = reports.clone().filter_map(|(labels, report)| Some((labels, report.nfs.as_ref()?)));
+    write_nfs(&mut text, nfs);
     let disks = reports.clone().flat_map(|(labels, report)| {
         let label = move |disk: &Disk| format!("{labels},disk=\"{}\"", escaped(&disk.path));
         report.disks.iter().map(move |disk| (label(disk), disk))

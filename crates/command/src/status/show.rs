@@ -2,7 +2,7 @@
 
 use super::keyboard::Keyboard;
 use super::verdict::{NotWell, gone_files, line, troubles};
-use super::{keys, memory, reads};
+use super::{keys, memory, nfs, reads};
 use crate::cli;
 use members::limits::JOINING_IDS;
 use members::{Member, Roles};
@@ -95,9 +95,12 @@ fn print_tables(told: &[Told], troubles: &[String]) {
     let any = |has: fn(&Report) -> bool| reports.iter().any(|(_, report)| has(report));
     let memory = any(|report| report.memory.is_some()).then(|| memory::table(&reports));
     let keys = any(|report| report.keys.is_some()).then(|| keys::table(&reports));
+    let has_nfs = any(|report| report.nfs.is_some());
+    let nfs = has_nfs.then(|| [nfs::calls(&reports), nfs::clients(&reports)]);
     let blocks = [disks_table(&reports), blocks_table(&reports), reads::table(&reports)];
     let stores = any(|report| !report.stores.is_empty()).then(|| stores_table(&reports));
-    let tables = blocks.into_iter().chain(stores).chain(memory).chain(keys);
+    let tables =
+        blocks.into_iter().chain(stores).chain(memory).chain(keys).chain(nfs.into_iter().flatten());
     for table in tables.chain([links_table(&reports)]) {
         print!("\n{}", table.render());
     }

@@ -58,6 +58,19 @@ pub struct Client {
     pub seen: Time,
 }
 
+/// What people call a procedure, by program and number.
+pub fn name(of: (u32, u32)) -> String {
+    let of_nfs = |number| v3::Procedure::of(number).map(|it| format!("{it:?}").to_uppercase());
+    let of_mount = |number| mount::Procedure::of(number).map(|it| format!("MOUNT {it:?}"));
+    let found = match of {
+        (v3::PROGRAM, number) => of_nfs(number),
+        (mount::PROGRAM, number) => of_mount(number).map(|name| name.to_uppercase()),
+        (portmap::PROGRAM, number) => Some(format!("PORTMAP {number}")),
+        _ => None,
+    };
+    found.unwrap_or_else(|| "OTHER".to_string())
+}
+
 /// All of it.
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
@@ -141,6 +154,12 @@ mod tests {
         let quantiles = [500, 990, 1000].map(|of| counted.quantile(of).unwrap().as_micros());
         assert_eq!(quantiles, [128, 128, 65_536]);
         assert_eq!((counted.calls, counted.errors), (100, 1));
+    }
+
+    #[test]
+    fn procedures_have_the_names_of_the_specification() {
+        let names = [(v3::PROGRAM, 17), (mount::PROGRAM, 4), (OTHER, OTHER)].map(name);
+        assert_eq!(names, ["READDIRPLUS", "MOUNT UMNTALL", "OTHER"]);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use super::keys::Keys;
 use super::memory::Memory;
+use super::nfs::Nfs;
 use super::reads::Reads;
 use netmem::service::Latency;
 use serde::{Deserialize, Serialize};
@@ -28,6 +29,9 @@ pub struct Report {
     /// Of a front end for clients of memcached and Redis.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keys: Option<Keys>,
+    /// Of a server of NFS.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nfs: Option<Nfs>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub disks: Vec<Disk>,
     pub links: Vec<Link>,

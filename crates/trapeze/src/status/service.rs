@@ -9,6 +9,7 @@
 
 use super::keys::Keys;
 use super::memory::Memory;
+use super::nfs::{Nfs, SharedFront};
 use super::reads::Reads;
 use super::report::{Disk, Io, Lease, Link, Pool, Report, Scrub, StoreHealth, Wait};
 use crate::machine::older::{name_of, older_text};
@@ -58,6 +59,8 @@ pub struct Source {
     pub memory: Option<netmem::Service>,
     /// Its keys and values.
     pub keys: Option<SharedItems>,
+    /// Its clients of NFS.
+    pub nfs: SharedFront,
     /// Its links.
     pub directory: Directory,
     /// Its waiting.
@@ -117,6 +120,7 @@ impl Source {
             members: None,
             memory: None,
             keys: Some(items),
+            nfs: SharedFront::default(),
             directory: Directory::default(),
             waits: host.waits(),
             disks: Vec::new(),
@@ -155,6 +159,7 @@ impl Source {
             io: io.map(|io| self.io(io)),
             memory: self.memory.as_ref().map(Memory::of),
             keys: self.keys.as_ref().map(|items| Keys::of(&items.borrow())),
+            nfs: self.nfs(),
             disks: self.disk_reports().await,
             links: self.links(),
             wait: wait(self.waits.get()),
@@ -166,6 +171,10 @@ impl Source {
             problems: self.problems(),
             leases: self.leases(),
         }
+    }
+
+    fn nfs(&self) -> Option<Nfs> {
+        self.nfs.borrow().as_ref().map(|front| Nfs::of(&front.borrow()))
     }
 
     fn problems(&self) -> Vec<String> {

@@ -1,0 +1,37 @@
+//! Servers of NFS, as they are shown.
+
+use members::Member;
+use terminal::table::Table;
+use trapeze::size::Size;
+use trapeze::status::report::Report;
+
+/// Calls of each server, by procedure.
+pub(super) fn calls(reports: &[(&Member, &Report)]) -> Table {
+    let mut table = Table::new(&["NFS of", "procedure", "calls", "errors", "p50 us", "p99 us"]);
+    for (member, report) in reports {
+        for procedure in report.nfs.iter().flat_map(|nfs| &nfs.procedures) {
+            let numbers = [procedure.calls, procedure.errors, procedure.p50_us, procedure.p99_us];
+            let mut row = vec![member.name.clone(), procedure.name.clone()];
+            row.extend(numbers.map(|number| number.to_string()));
+            table.row(&row);
+        }
+    }
+    table
+}
+
+/// Clients of each server.
+pub(super) fn clients(reports: &[(&Member, &Report)]) -> Table {
+    let headings = ["NFS clients of", "client", "connections", "calls", "in all: read", "sent"];
+    let mut table = Table::new(&headings);
+    for (member, report) in reports {
+        let Some(nfs) = &report.nfs else { continue };
+        let [received, sent] = [nfs.received_bytes, nfs.sent_bytes].map(|it| Size(it).to_string());
+        for client in &nfs.clients {
+            let (connections, calls) = (client.connections.to_string(), client.calls.to_string());
+            let who = [member.name.clone(), client.address.clone()];
+            let row = who.into_iter().chain([connections, calls, received.clone(), sent.clone()]);
+            table.row(&row.collect::<Vec<_>>());
+        }
+    }
+    table
+}
