@@ -11,10 +11,10 @@
 //! operations; nothing but [`Execution`] ever polls it.
 //!
 //! What it promises (RFC 1813 section 4.8): a change of names is on stable storage when it is answered; data is when
-//! the WRITE asked for it or a COMMIT was answered. `after` of weak cache consistency is always sent, where the object can
-//! be asked; `before` of a directory only where its change number shows that nothing but this call changed it between the
-//! two, since a wrong one would hide a change from a client. A RENAME may change nothing, and the bytes of a file change
-//! without a number, so of these there is none.
+//! the WRITE asked for it or a COMMIT was answered. `after` of weak cache consistency is always sent, where the object
+//! can be asked; `before` of a directory only where its change number shows that nothing but this call changed it
+//! between the two, since a wrong one would hide a change from a client. A RENAME may change nothing, and the bytes of
+//! a file change without a number, so of these there is none.
 
 mod data;
 mod execution;

@@ -5,15 +5,17 @@
 //! Rings are bounded queues of owned entries. A frame in an entry belongs to the world until the entry's completion is
 //! read; completions may come in any order. The world never calls into a service, a service never waits in the world.
 
+mod locks;
 mod meta;
 
 use endpoint::{Frame, FrameMut};
 use std::fmt;
 use std::sync::Arc;
 use wire::attr::{Attr, Errno, SetAttr};
-use wire::field::{Field, Output, fields};
-use wire::{Decoder, FileId, ObjectId, Short};
+use wire::field::fields;
+use wire::{FileId, ObjectId};
 
+pub use locks::{Lock, LockKind};
 pub use meta::{MetaDone, MetaError, MetaOp, MetaRequest, MetaRoom, MetaWork, StoreId};
 
 /// Names an operation under way, given by who posts it and returned in its completion.
@@ -298,41 +300,6 @@ pub struct WriteFlags {
 /// Beside the flags of open(2), which it is none of: with O_TRUNC set-id bits go, for who opens the file has no right
 /// to keep them.
 pub const OPEN_CLEARS_SET_ID: u32 = 1 << 31;
-
-/// Kind of a byte-range or whole-file lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LockKind {
-    /// Shared.
-    Read,
-    /// Exclusive.
-    Write,
-    /// None: releases.
-    Unlock,
-}
-
-/// A lock on bytes of a file (fcntl) or on all of it (flock).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lock {
-    /// First byte.
-    pub start: u64,
-    /// Last byte, inclusive; `u64::MAX` is to the end.
-    pub end: u64,
-    /// What is held or wanted.
-    pub kind: LockKind,
-    /// Process that holds it.
-    pub pid: u32,
-}
-fields!(Lock { start, end, kind, pid });
-
-impl<'a> Field<'a> for LockKind {
-    fn put(&self, out: &mut impl Output) {
-        (*self as u8).put(out);
-    }
-    fn take(input: &mut Decoder<'a>) -> Result<Self, Short> {
-        let all = [LockKind::Read, LockKind::Write, LockKind::Unlock];
-        all.get(usize::from(input.u8()?)).copied().ok_or(Short)
-    }
-}
 
 /// A file operation, inode-shaped as FUSE and NFS ask it. Flags are Linux's open(2) and rename(2) values.
 #[derive(Debug)]
