@@ -3,11 +3,13 @@
 //! The targets themselves are one line each; `tests/corpus.rs` runs the same functions over every file of the corpus.
 //! Add a target here, in [`TARGETS`], in `fuzz/Cargo.toml` and as a file in `fuzz/fuzz_targets`.
 
+mod nfs_front;
 mod nfsv3;
 mod ring;
 mod rpc;
 mod sessions;
 
+pub use nfs_front::nfs_front;
 pub use nfsv3::{nfs_beside, nfs_call, nfs_exports, nfs_handle, nfs_record};
 pub use ring::ring;
 pub use rpc::rpc;
@@ -43,6 +45,7 @@ pub const TARGETS: &[Target] = &[
     ("nfs_beside", nfs_beside),
     ("nfs_handle", nfs_handle),
     ("nfs_exports", nfs_exports),
+    ("nfs_front", nfs_front),
 ];
 
 /// The control message in the first bytes, sealed here when the byte behind it is odd; zeros follow what is missing.

@@ -548,6 +548,7 @@ mod tests {
         let all = names(OF_SERVERS).chain(names(OF_IO)).chain(names(OF_MEMORY));
         let all = all.chain(names(OF_PLACES)).chain(names(OF_SOURCES)).chain(names(OF_READS));
         let all = all.chain(names(OF_KEYS)).chain(names(OF_TENANTS));
+        let all = all.chain(names(OF_NFS)).chain(names(OF_PROCEDURES));
         let all = all.chain(names(OF_DISKS)).chain(names(OF_LINKS));
         all.chain(["trapeze_up".to_string()]).collect()
     }
