@@ -11,9 +11,6 @@ use crate::xdr::Xdr;
 use node::rings::{FileOp, FileReply, Name};
 use wire::{Attr, Errno, FileId, FileKind, SetAttr};
 
-/// Flags of open(2) on Linux.
-const WRITE_ONLY: u32 = 1;
-const EXCLUSIVE: u32 = 0o200;
 /// Permissions that something new has when none are said.
 const FILE_MODE: u32 = 0o644;
 const DIRECTORY_MODE: u32 = 0o755;
@@ -124,14 +121,12 @@ async fn create_file(context: &Context<'_>, parent: FileId, name: Name, how: Cre
             close(context, context.ask(op).await?).await?
         }
         CreateHow::Unchecked(attributes) | CreateHow::Guarded(attributes) => {
-            let mode = attributes.mode.unwrap_or(FILE_MODE) & 0o7777;
-            let flags = WRITE_ONLY | EXCLUSIVE;
-            let op = FileOp::Create { parent, name: name.clone(), mode, flags };
+            let permissions = attributes.mode.unwrap_or(FILE_MODE) & 0o7777;
+            let mode = FileKind::Regular.mode_bits() | permissions;
+            // it is not opened: the client may never write, and an open would be one more call of the manager's
+            let op = FileOp::MakeNode { parent, name: name.clone(), mode, rdev: 0 };
             match (context.raw(op).await, how) {
-                (Ok(reply), _) => {
-                    let (attr, changes) = close(context, reply).await?;
-                    (set_rest(context, attr, attributes).await?, changes)
-                }
+                (Ok(reply), _) => (set_rest(context, entry(reply)?, attributes).await?, 1),
                 (Err(Errno::EEXIST), CreateHow::Unchecked(_)) => {
                     (set_length(context, parent, name, attributes).await?, 0)
                 }
