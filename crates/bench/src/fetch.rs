@@ -156,7 +156,7 @@ pub(super) fn free_port() -> io::Result<u16> {
 }
 
 fn file() -> FileRef {
-    let server = NodeId(trapeze::local::MANAGER_NODE + 1);
+    let server = NodeId(trapeze::config::MANAGER_NODE + 1);
     let layout = Layout::new(1, 4 << 20, &[server]).expect("one server, a power of two");
     FileRef { file: FILE, layout, truncations: 0 }
 }

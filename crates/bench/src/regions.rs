@@ -186,7 +186,7 @@ fn peers(holder: &Process, arguments: &RegionBench) -> io::Result<Peers> {
     let wait = arguments.policy();
     let (cluster, security) = (CLUSTER, Security::Insecure);
     let line = LineConfig { cluster, security, wait, deadline: Duration::from_secs(5) };
-    let space = SpaceId::guest(u64::from_le_bytes(trapeze::local::random()));
+    let space = SpaceId::guest(u64::from_le_bytes(trapeze::random::bytes()));
     Peers::new(PeerConfig { holders: vec![address], copies: 1, space, line })
 }
 

@@ -305,7 +305,7 @@ pub unsafe extern "C" fn tpz_call(
 
 fn note(ep: &Weak<Ep>, ended: Ended) {
     if let Some(ep) = ep.upgrade() {
-        ep.news.borrow_mut().push_back(News::Ended(ended));
+        ep.news.borrow_mut().push_back(News::Ended(Box::new(|| ended.tell())));
     }
 }
 

@@ -1,10 +1,8 @@
 //! Endpoints: opening, moving, closing.
 
 use crate::error::*;
-use crate::memory::{Done, Memory};
-use crate::message::Attached;
-use crate::serve::Arrived;
-use crate::{call::Ended, limits::MEMORY_BYTES_MAX};
+use crate::jobs::Memory;
+use crate::limits::MEMORY_BYTES_MAX;
 use live::clock;
 use live::host::Host;
 use live::link::Directory;
@@ -57,53 +55,15 @@ pub struct tpz_options_t {
     pub reserved: u32,
 }
 
-/// The thread that something belongs to, and whether a fault has been met there.
-#[derive(Debug)]
-pub struct Mark {
-    thread: usize,
-    broken: Cell<bool>,
-}
+/// Calls a callback of the program.
+pub type Callback = Box<dyn FnOnce()>;
 
-/// A number that no other living thread has.
-fn this_thread() -> usize {
-    thread_local!(static HERE: u8 = const { 0 });
-    HERE.with(|here| std::ptr::from_ref(here) as usize)
-}
-
-impl Mark {
-    /// Of this thread.
-    pub fn here() -> Mark {
-        Mark { thread: this_thread(), broken: Cell::new(false) }
-    }
-
-    /// Fails on another thread, and after a fault.
-    pub fn check(&self) -> Outcome<()> {
-        if self.thread != this_thread() {
-            return Err(failure(
-                TPZ_EPERM,
-                "another thread than the one that opened the endpoint: open one for each thread",
-            ));
-        }
-        match self.broken.get() {
-            true => Err(failure(TPZ_EINTERNAL, "the endpoint met a fault before: close it")),
-            false => Ok(()),
-        }
-    }
-
-    /// From now on nothing of it works.
-    pub fn set_broken(&self) {
-        self.broken.set(true);
-    }
-}
-
-/// What a callback of the program is to be told.
+/// What a callback is to be told.
 pub enum News {
-    /// A call has ended.
-    Ended(Ended),
+    /// A call has ended, or pages were got, put or flushed.
+    Ended(Callback),
     /// A request has come.
-    Arrived(Arrived),
-    /// Pages were got, put or flushed.
-    Done(Done),
+    Arrived(Callback),
 }
 
 /// What an endpoint is made of.
@@ -118,8 +78,8 @@ pub struct Ep {
     pub host: RefCell<Option<Host>>,
     /// For callbacks, in order.
     pub news: RefCell<VecDeque<News>>,
-    /// By number of a completion, the frames of a message that is under way.
-    pub sent: RefCell<BTreeMap<u64, Vec<Attached>>>,
+    /// By number of a completion, what gives back the frames of a message that is under way.
+    pub sent: RefCell<BTreeMap<u64, Callback>>,
     /// The number of the next message that has frames.
     pub next_sent: Cell<u64>,
     /// Its part in network memory, if it has one.
@@ -331,9 +291,9 @@ impl Ep {
     pub fn complete(&self) -> usize {
         let mut count = 0;
         while let Some(number) = self.cx.with_endpoint(|endpoint| endpoint.check_xmit_complete()) {
-            let frames = self.sent.borrow_mut().remove(&number);
+            let complete = self.sent.borrow_mut().remove(&number);
             let _inside = Inside::new(&self.depth);
-            frames.into_iter().flatten().for_each(Attached::complete);
+            complete.into_iter().for_each(|complete| complete());
             count += 1;
         }
         count
@@ -346,11 +306,8 @@ impl Ep {
             // A callback may have polled, and told the rest.
             let Some(news) = self.news.borrow_mut().pop_front() else { break };
             let _inside = Inside::new(&self.depth);
-            match news {
-                News::Ended(ended) => ended.tell(),
-                News::Arrived(arrived) => arrived.tell(),
-                News::Done(done) => done.tell(),
-            }
+            let (News::Ended(tell) | News::Arrived(tell)) = news;
+            tell();
         }
         waiting
     }
@@ -436,7 +393,7 @@ impl Ep {
 
     fn close(&self) -> Outcome<()> {
         let (host, member) = (self.host.borrow_mut().take(), self.member.take());
-        let stopped = host.map_or(Ok(true), |mut host| match self.mark.broken.get() {
+        let stopped = host.map_or(Ok(true), |mut host| match self.mark.is_broken() {
             true => Ok(true),
             false => {
                 let left = member.as_ref().map_or(Ok(()), |member| member.leave(&mut host));
@@ -449,7 +406,7 @@ impl Ep {
         self.complete();
         self.tell();
         // What a broken link never took.
-        self.sent.take().into_values().flatten().for_each(Attached::complete);
+        self.sent.take().into_values().for_each(|complete| complete());
         stopped.map(drop).map_err(Failure::from)
     }
 }

@@ -1,9 +1,8 @@
 //! Codes, the last error's text, and the border that no panic crosses.
 
-use crate::ep::Mark;
 use node::CallError;
 use std::borrow::Cow;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -148,6 +147,50 @@ pub fn call_code(error: CallError) -> c_int {
         CallError::Refused => TPZ_ECONNREFUSED,
         CallError::Overloaded => TPZ_ENOBUFS,
         CallError::Fatal => TPZ_EPROTO,
+    }
+}
+
+/// The thread that something belongs to, and whether a fault has been met there.
+#[derive(Debug)]
+pub struct Mark {
+    thread: usize,
+    broken: Cell<bool>,
+}
+
+/// A number that no other living thread has.
+fn this_thread() -> usize {
+    thread_local!(static HERE: u8 = const { 0 });
+    HERE.with(|here| std::ptr::from_ref(here) as usize)
+}
+
+impl Mark {
+    /// Of this thread.
+    pub fn here() -> Mark {
+        Mark { thread: this_thread(), broken: Cell::new(false) }
+    }
+
+    /// Fails on another thread, and after a fault.
+    pub fn check(&self) -> Outcome<()> {
+        if self.thread != this_thread() {
+            return Err(failure(
+                TPZ_EPERM,
+                "another thread than the one that opened the endpoint: open one for each thread",
+            ));
+        }
+        match self.broken.get() {
+            true => Err(failure(TPZ_EINTERNAL, "the endpoint met a fault before: close it")),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether a fault has been met.
+    pub fn is_broken(&self) -> bool {
+        self.broken.get()
+    }
+
+    /// From now on nothing of it works.
+    pub fn set_broken(&self) {
+        self.broken.set(true);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Payload frames as C holds them.
 
-use crate::ep::{Mark, on_ep, tpz_ep_t};
+use crate::ep::{on_ep, tpz_ep_t};
 use crate::error::*;
 use endpoint::{Frame, FrameMut, Frames};
 use std::ffi::{c_int, c_void};

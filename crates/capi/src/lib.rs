@@ -19,6 +19,7 @@ pub mod cluster;
 pub mod ep;
 pub mod error;
 pub mod frame;
+mod jobs;
 mod limits;
 pub mod memory;
 pub mod message;

@@ -3,12 +3,11 @@
 use crate::ep::{Ep, News, on_ep, tpz_ep_t};
 use crate::error::*;
 use crate::frame::{borrow, tpz_frame_t};
+use crate::jobs::Memory;
 use endpoint::Frame;
 use netmem::service::{Config, GetError, PutError, Service, Source, TooMany, Up, View, Weak};
 use netmem::{Class, PageId, SpaceId, Version, Wanted};
-use node::{Cx, Notify};
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 use std::rc::{Rc, Weak as WeakRc};
@@ -23,8 +22,6 @@ pub const TPZ_FROM_HERE: u32 = 0;
 /// It was in another one's.
 pub const TPZ_FROM_PEER: u32 = 1;
 
-/// Pages that are got, put or flushed at the same time; more of a batch wait.
-const WORKERS: usize = 32;
 /// Most pages of one batch.
 const BATCH: usize = 1 << 20;
 
@@ -120,87 +117,7 @@ impl Drop for Batch {
     }
 }
 
-struct Job {
-    ask: Ask,
-    at: usize,
-    batch: Rc<Batch>,
-}
-
-/// An endpoint's part in network memory.
-pub struct Memory {
-    /// What does it.
-    pub service: Service,
-    jobs: RefCell<VecDeque<Job>>,
-    more: Notify,
-}
-
 impl Memory {
-    /// Of a node with this service.
-    pub fn start_with(cx: &Cx, service: Service) -> Rc<Memory> {
-        let memory = Rc::new(Memory { service, jobs: RefCell::default(), more: Notify::new(cx) });
-        (0..WORKERS).for_each(|_| cx.spawn("network memory", memory.clone().work()));
-        memory
-    }
-
-    /// Does what is asked for, one page at a time.
-    async fn work(self: Rc<Memory>) {
-        loop {
-            let more = self.more.wait();
-            let job = self.jobs.borrow_mut().pop_front();
-            match job {
-                Some(Job { ask, at, batch }) => {
-                    let came = self.ask(ask).await;
-                    batch.end_one(at, came);
-                }
-                None => more.await,
-            }
-        }
-    }
-
-    async fn ask(&self, ask: Ask) -> Came {
-        let code = match ask {
-            Ask::Get(wanted) => match self.service.get(wanted).await {
-                Ok(got) => {
-                    let source = match got.source {
-                        Source::Local | Source::Backing => TPZ_FROM_HERE,
-                        Source::Peer => TPZ_FROM_PEER,
-                    };
-                    return Came {
-                        code: TPZ_OK,
-                        version: got.version.0,
-                        frame: Some(got.data),
-                        source,
-                    };
-                }
-                Err(error) => get_code(error),
-            },
-            Ask::Put(id, version, class, data) => match self.put(id, version, class, data).await {
-                Ok(version) => return Came { version: version.0, ..Came::default() },
-                Err(error) => put_code(error),
-            },
-            Ask::Flush(id) => {
-                self.service.flush(id).await.map_or_else(|Weak { .. }| TPZ_ENOSPC, |()| TPZ_OK)
-            }
-            Ask::Free(space) => {
-                self.service.free(space).await.map_or_else(|TooMany| TPZ_EAGAIN, |()| TPZ_OK)
-            }
-        };
-        Came { code, ..Came::default() }
-    }
-
-    async fn put(
-        &self,
-        id: PageId,
-        version: Version,
-        class: Class,
-        data: Frame,
-    ) -> Result<Version, PutError> {
-        match version {
-            Version(0) => self.service.put_next(id, class, data).await,
-            version => self.service.put(id, version, class, data).await.map(|()| version),
-        }
-    }
-
     fn start(&self, asks: Vec<Ask>, told: Told) {
         let nothing = || Came { code: TPZ_ECANCELED, ..Came::default() };
         let batch = Rc::new(Batch {
@@ -208,10 +125,54 @@ impl Memory {
             came: RefCell::new(asks.iter().map(|_| nothing()).collect()),
             told: RefCell::new(Some(told)),
         });
-        let jobs =
-            asks.into_iter().enumerate().map(|(at, ask)| Job { ask, at, batch: batch.clone() });
-        self.jobs.borrow_mut().extend(jobs);
-        self.more.notify_all();
+        for (at, ask) in asks.into_iter().enumerate() {
+            let (service, batch) = (self.service.clone(), batch.clone());
+            self.submit(async move { batch.end_one(at, ask_for(&service, ask).await) });
+        }
+    }
+}
+
+async fn ask_for(service: &Service, ask: Ask) -> Came {
+    let code = match ask {
+        Ask::Get(wanted) => match service.get(wanted).await {
+            Ok(got) => {
+                let source = match got.source {
+                    Source::Local | Source::Backing => TPZ_FROM_HERE,
+                    Source::Peer => TPZ_FROM_PEER,
+                };
+                return Came {
+                    code: TPZ_OK,
+                    version: got.version.0,
+                    frame: Some(got.data),
+                    source,
+                };
+            }
+            Err(error) => get_code(error),
+        },
+        Ask::Put(id, version, class, data) => match put(service, id, version, class, data).await {
+            Ok(version) => return Came { version: version.0, ..Came::default() },
+            Err(error) => put_code(error),
+        },
+        Ask::Flush(id) => {
+            service.flush(id).await.map_or_else(|Weak { .. }| TPZ_ENOSPC, |()| TPZ_OK)
+        }
+        Ask::Free(space) => {
+            service.free(space).await.map_or_else(|TooMany| TPZ_EAGAIN, |()| TPZ_OK)
+        }
+    };
+    Came { code, ..Came::default() }
+}
+
+async fn put(
+    service: &Service,
+    id: PageId,
+    version: Version,
+    class: Class,
+    data: Frame,
+) -> Result<Version, PutError> {
+    match version {
+        Version(0) => service.put_next(id, class, data).await,
+        version => service.put(id, version, class, data).await.map(|()| version),
     }
 }
 
@@ -411,10 +372,8 @@ unsafe fn start(
 /// Why the page at this place of a batch was not done.
 fn not_done(at: usize, code: c_int) -> Failure {
     let why = match code {
-        TPZ_EAGAIN => "who has or knows it did not answer in time: ask again".into(),
-        TPZ_ENOSPC => {
-            "too few others took it in time, or the log's disk is full: flush it again".into()
-        }
+        TPZ_EAGAIN => "the node that has or knows it did not answer in time: ask again".into(),
+        TPZ_ENOSPC => "too few others took it in time: flush it again".into(),
         code => text(code).to_string_lossy(),
     };
     Failure {
@@ -470,7 +429,7 @@ impl Done {
 
 fn note(ep: &WeakRc<Ep>, done: Done) {
     if let Some(ep) = ep.upgrade() {
-        ep.news.borrow_mut().push_back(News::Done(done));
+        ep.news.borrow_mut().push_back(News::Ended(Box::new(|| done.tell())));
     }
 }
 

@@ -506,7 +506,8 @@ fn send(ep: &Ep, content: &[u8; MESSAGE_BYTES], outgoing: Outgoing) {
     let number = ep.next_sent.replace(ep.next_sent.get() + 1);
     let has_frames = !attached.is_empty();
     if has_frames {
-        ep.sent.borrow_mut().insert(number, attached);
+        let complete = || attached.into_iter().for_each(Attached::complete);
+        ep.sent.borrow_mut().insert(number, Box::new(complete));
     }
     ep.cx.with_endpoint(|endpoint| {
         let entry = endpoint.outgoing(&message);

@@ -146,7 +146,7 @@ fn peers(
     let copies = if options.copies == 0 { usual } else { options.copies };
     let copies = u8::try_from(copies)
         .map_err(|_| invalid(format!("copies is {copies}: at most the holders")))?;
-    let space = SpaceId::guest(u64::from_le_bytes(trapeze::local::random()));
+    let space = SpaceId::guest(u64::from_le_bytes(trapeze::random::bytes()));
     Ok(Peers::new(PeerConfig { holders, copies, space, line })?)
 }
 

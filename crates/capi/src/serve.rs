@@ -106,7 +106,7 @@ async fn accept(ep: Weak<Ep>, channel: Channel, handler: Handler) {
         let place = places.take();
         let Some(ep) = ep.upgrade() else { return };
         let arrived = Arrived { ep: Rc::downgrade(&ep), request, place, handler };
-        ep.news.borrow_mut().push_back(News::Arrived(arrived));
+        ep.news.borrow_mut().push_back(News::Arrived(Box::new(|| arrived.tell())));
     }
 }
 

@@ -12,14 +12,15 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use terminal::progress;
-use trapeze::client::{POOL_BYTES, Reach};
+use trapeze::client::Reach;
+use trapeze::config::CLIENT_POOL_BYTES;
 use trapeze::size::Size;
 use trapeze::volume::Volume;
 use wire::Errno;
 
 /// `trapeze backup`.
 pub fn backup(arguments: &cli::Backup) -> Result<()> {
-    let setup = Reach::from(&arguments.target).setup(POOL_BYTES, WaitPolicy::Block)?;
+    let setup = Reach::from(&arguments.target).setup(CLIENT_POOL_BYTES, WaitPolicy::Block)?;
     let mut volume = volume(&arguments.target)?;
     let head = |part: &BackupPart| Head {
         volume: setup.volume.0,

@@ -10,13 +10,14 @@ use std::io::{self, BufRead};
 use std::path::{Path, PathBuf};
 use trapeze::beginning;
 use trapeze::config::{
-    ClusterKey, ConfigError, Disk, Machine, ManagerAddress, Memory, Role, check_socket,
+    ClusterKey, ConfigError, Disk, MANAGER_NODE, Machine, ManagerAddress, Memory, Role,
+    check_socket, own_address,
 };
 use trapeze::incarnation;
 use trapeze::lending::Lending;
-use trapeze::local::{MANAGER_NODE, random};
-use trapeze::machine::{self, MachineError, Setup, own_address};
+use trapeze::machine::{self, MachineError, Setup};
 use trapeze::new_disk;
+use trapeze::random;
 use wire::{NodeId, VolumeId};
 
 /// Why a machine was not made.
@@ -181,7 +182,7 @@ fn save_key(dir: &Path, key: Option<&ClusterKey>, undo: &mut Undo) -> Result<Opt
 /// The key of a new cluster: the one that is in the directory, or a fresh one.
 fn own_key(dir: &Path) -> Result<ClusterKey> {
     let path = dir.join("key");
-    Ok(if path.exists() { ClusterKey::load(&path)? } else { ClusterKey(random()) })
+    Ok(if path.exists() { ClusterKey::load(&path)? } else { ClusterKey(random::bytes()) })
 }
 
 /// `trapeze init`.
@@ -195,7 +196,7 @@ pub fn init(arguments: &cli::Init) -> Result<()> {
     let memory = memory_with(arguments.lending)?;
     let disks = make_disks(&arguments.disks, &mut undo)?;
     let key = (!arguments.insecure).then(|| own_key(&dir)).transpose()?;
-    let cluster = format!("{:016x}", u64::from_le_bytes(random()));
+    let cluster = format!("{:016x}", u64::from_le_bytes(random::bytes()));
     let socket = format!("unix:{}", socket.display());
     let mut roles = vec![Role::Manager];
     roles.extend((!arguments.disks.is_empty()).then_some(Role::Io));

@@ -10,9 +10,9 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use terminal::table::print_json;
+use trapeze::ask;
 use trapeze::client::Reach;
 use trapeze::size::Size;
-use trapeze::status;
 use trapeze::volume::{Volume, VolumeError};
 use wire::{Errno, FileKind, NodeId};
 
@@ -82,7 +82,7 @@ fn unknown(all: &[Member], name: &str) -> String {
 /// A number that no disk has would be refused to a disk that is added later.
 fn check_disk(arguments: &cli::Forget, server: &Member, disk: u8) -> Result<()> {
     let known = match server.alive {
-        true => status::disks_of(&Reach::from(&arguments.target), server.id)?,
+        true => ask::disks_of(&Reach::from(&arguments.target), server.id)?,
         false => (32 - (server.disks | server.gone_disks).leading_zeros()) as usize,
     };
     if usize::from(disk) < known {

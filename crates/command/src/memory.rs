@@ -177,7 +177,7 @@ fn sockets(arguments: &cli::Memory, frames: &Frames) -> Result<Sockets, MemoryEr
     let config = ItemsConfig {
         memory_bytes: frames.bytes(),
         value_bytes_max: value_bytes_max(arguments)?,
-        seed: u64::from_le_bytes(trapeze::local::random()),
+        seed: u64::from_le_bytes(trapeze::random::bytes()),
         tenants,
     };
     let mut items = Items::new(config, frames.clone())?;
@@ -225,7 +225,7 @@ fn alone(
     sockets: Sockets,
     mut said: String,
 ) -> Result<(Serving, String), MemoryError> {
-    let seed = u64::from_le_bytes(trapeze::local::random());
+    let seed = u64::from_le_bytes(trapeze::random::bytes());
     let config = NodeConfig::new(NodeId(1), trapeze::incarnation::clock(), seed);
     let mut host = Host::new(Node::new(config, frames), arguments.wait.into())?;
     let items = sockets.items();

@@ -8,7 +8,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use trapeze::children::READY;
-use trapeze::client::{POOL_BYTES, Reach};
+use trapeze::client::Reach;
+use trapeze::config::CLIENT_POOL_BYTES;
 use trapeze::config::{Machine, Memory};
 use trapeze::embedded::{Embedded, Mounted, NfsServer};
 use trapeze::lending::Lending;
@@ -34,7 +35,8 @@ pub fn serve(arguments: &cli::Serve) -> Result<(), ServeError> {
     let lending = arguments.lending.or(setup.lending);
     check_lending(&lending, machine.memory.pool, 1)?;
     let bound = nfs::of_machine(&machine)?;
-    let client = Setup { pool_bytes: POOL_BYTES, prefault: false, quiet: true, ..setup.clone() };
+    let client =
+        Setup { pool_bytes: CLIENT_POOL_BYTES, prefault: false, quiet: true, ..setup.clone() };
     let client = Setup { lending: Lending::default(), ..client };
     let mut running = start_as(&machine, &Setup { lending, ..setup })?;
     println!("{READY} {} listens at {}", machine.name, machine.listen.join(", "));
@@ -225,7 +227,7 @@ const SERVER_POOL_MIN: u64 = 64 << 20;
 /// at most, and what a server has by default where that is less.
 fn memory_for(servers: u16, total: u64) -> Memory {
     let usual = Memory::default();
-    let shared = (total / MEMORY_PART).saturating_sub(MANAGER_POOL_BYTES + POOL_BYTES);
+    let shared = (total / MEMORY_PART).saturating_sub(MANAGER_POOL_BYTES + CLIENT_POOL_BYTES);
     let pool = (shared / u64::from(servers)).clamp(SERVER_POOL_MIN, usual.pool.0);
     let pool = pool - pool % (1 << 20);
     let cache = (pool - (32 << 20)).min(pool / 4 * 3);
@@ -244,7 +246,7 @@ mod tests {
         let all = |servers: u16, total: u64| {
             let memory = memory_for(servers, total);
             assert!(memory.cache.0 + (32 << 20) <= memory.pool.0, "{memory:?}");
-            memory.pool.0 * u64::from(servers) + MANAGER_POOL_BYTES + POOL_BYTES
+            memory.pool.0 * u64::from(servers) + MANAGER_POOL_BYTES + CLIENT_POOL_BYTES
         };
         assert!((900 << 20..=1 << 30).contains(&all(4, 8 << 30)));
         assert!(all(2, 8 << 30) <= 1 << 30);

@@ -160,7 +160,7 @@ struct Ran {
 const SECONDS: u64 = 60;
 
 fn many(experiment: &Experiment, arguments: &cli::Sim) -> Result<Failed, SimError> {
-    let fresh = || u64::from(u32::from_le_bytes(trapeze::local::random()));
+    let fresh = || u64::from(u32::from_le_bytes(trapeze::random::bytes()));
     let first = arguments.seeds.first.unwrap_or_else(fresh);
     let seconds = arguments.seeds.seconds.unwrap_or(SECONDS);
     let (start, span) = (Instant::now(), Duration::from_secs(seconds));

@@ -13,8 +13,8 @@ mod top;
 mod verdict;
 
 use crate::cli::Target;
+use trapeze::ask::Told;
 use trapeze::client::{Reach, VisitError};
-use trapeze::status::Told;
 
 pub use exporter::Exporter;
 pub use metrics::{metrics, serve_own};
@@ -24,13 +24,13 @@ pub use verdict::{NotWell, Room, health};
 
 /// The reports of all members, now.
 pub fn ask_once(target: &Target) -> Result<Vec<Told>, VisitError> {
-    trapeze::status::ask_once(&Reach::from(target))
+    trapeze::ask::ask_once(&Reach::from(target))
 }
 
 #[cfg(test)]
 mod tests {
     use members::{Member, Roles};
-    use trapeze::status::Told;
+    use trapeze::ask::Told;
     use trapeze::status::report::Report;
     use wire::{Errno, NodeId};
 

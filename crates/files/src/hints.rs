@@ -6,7 +6,7 @@
 //! Hints are only hints: wrong ones cost reads that nobody waits for.
 
 use crate::Files;
-use crate::ahead::{Arrived, NO_READER};
+use crate::chunks::{Arrived, NO_READER};
 use crate::limits::*;
 use crate::table::Open;
 use node::rings::{FileReply, Handle};

@@ -3,7 +3,7 @@
 //! While there is a [`Local`], length and modification time are this client's: it has written what the manager does
 //! not know yet. All else is the manager's, as of the last answer.
 
-use crate::ahead::Chunks;
+use crate::chunks::Chunks;
 use crate::limits::{FILE_BYTES_MAX, SEND_BYTES_MAX};
 use crate::written::Written;
 use names::{Entry, Final, Unnamed};

@@ -23,6 +23,7 @@
 
 mod ahead;
 mod attributes;
+mod chunks;
 pub mod cluster;
 pub mod conformance;
 pub mod counters;

@@ -1,7 +1,7 @@
 //! Reading: what was written here and is not yet stable lies over what the servers have; holes are zeros.
 
 use crate::Files;
-use crate::ahead::Prefetched;
+use crate::chunks::Prefetched;
 use crate::gather::Gather;
 use crate::inode::File;
 use crate::limits::{READ_BYTES_MAX, READ_FRAMES_MAX};

@@ -6,12 +6,26 @@
 //! later start, and with the directory.
 
 use crate::config::{replace, sync_name};
-use crate::machine::MachineError;
 use node::rings::StoreId;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use store::Store;
+
+/// Why a manager does not start on a directory.
+#[derive(Debug, thiserror::Error)]
+pub enum BeginError {
+    /// The manager has begun somewhere else than in this directory.
+    #[error(
+        "{0} holds no name space, and this cluster has one: is the disk mounted, and is `store` in the \
+         configuration right? If the names are lost, bring them back from a backup with `trapeze restore`, or where \
+         there is none from what the disks know with `trapeze salvage`: what the disks have is kept"
+    )]
+    NoNames(PathBuf),
+    /// The mark stays.
+    #[error("the manager's store: {0}")]
+    System(io::Error),
+}
 
 /// The mark's text.
 const TEXT: &str = "The manager may begin an empty name space here.\n";
@@ -41,19 +55,18 @@ pub fn owner(dir: &Path) -> (u32, u32) {
 }
 
 /// Refuses a directory that has no name space and may have none.
-pub fn check(dir: &Path) -> Result<(), MachineError> {
+pub fn check(dir: &Path) -> Result<(), BeginError> {
     if live::meta::exists(dir, StoreId::Names) || mark(dir).exists() {
         return Ok(());
     }
-    Err(MachineError::NoNames { dir: dir.into() })
+    Err(BeginError::NoNames(dir.into()))
 }
 
 /// As [`check`], of the store that is there.
-pub fn check_store(dir: &Path, names: &Store) -> Result<(), MachineError> {
+pub fn check_store(dir: &Path, names: &Store) -> Result<(), BeginError> {
     match (names.sequence() > 0, mark(dir).exists()) {
-        (false, false) => Err(MachineError::NoNames { dir: dir.into() }),
-        (true, true) => fs::remove_file(mark(dir))
-            .map_err(|error| MachineError::System("the manager's store", error)),
+        (false, false) => Err(BeginError::NoNames(dir.into())),
+        (true, true) => fs::remove_file(mark(dir)).map_err(BeginError::System),
         _ => Ok(()),
     }
 }

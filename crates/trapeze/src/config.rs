@@ -36,8 +36,6 @@
 //! directory is written so, and the whole can be moved or copied: a copy names nothing of the original.
 
 use crate::lending::Lending;
-use crate::machine::own_address;
-use crate::nfs::{ExportConfig, NfsConfig};
 use crate::output;
 use crate::scrubbing::Period;
 use crate::size::Size;
@@ -46,8 +44,14 @@ use live::link::Address;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::net::IpAddr;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+
+/// Node id of the only manager.
+pub const MANAGER_NODE: u16 = 1;
+/// Memory of a client that no flag says otherwise about.
+pub const CLIENT_POOL_BYTES: u64 = 128 << 20;
 
 /// What a machine does for its cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -324,6 +328,47 @@ impl Machine {
     }
 }
 
+/// `[nfs]` of a machine's configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NfsConfig {
+    /// HOST, or HOST:PORT.
+    pub listen: String,
+    /// As `--portmap`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub portmap: bool,
+    /// As `--mount-udp`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub mount_udp: bool,
+}
+
+/// `[[export]]` of a machine's configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExportConfig {
+    /// A directory of the volume.
+    pub path: String,
+    /// To whom, as `192.168.1.0/24(rw)`.
+    pub clients: Vec<String>,
+}
+
+/// The address that others reach this machine by, from `HOST:PORT`. Why it is none, for in front of what to write.
+pub fn own_address(listen: &str) -> Result<Address, String> {
+    let none = || format!("{listen} is no address: ");
+    let address = format!("tcp:{listen}").parse::<Address>().map_err(|_| none())?;
+    let Address::Tcp(host, port) = &address else { return Err(none()) };
+    let every = host.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_unspecified());
+    match (every || host == "0", port) {
+        (true, _) => Err(format!(
+            "{host} stands for every address of a machine, and from another machine leads to none of them (`ip address` shows this one's): "
+        )),
+        (false, 0) => {
+            Err("port 0 is whichever is free, which no other machine knows: ".to_string())
+        }
+        (false, _) => Ok(address),
+    }
+}
+
 /// Makes `text` the file's content, all of it or what was there before, on stable storage when this returns: after a
 /// power cut everything that was synced is found by what stands here.
 pub fn replace(path: &Path, text: &str) -> io::Result<()> {
@@ -526,5 +571,21 @@ mod tests {
         assert!(key.save(&path).is_err(), "an existing key is never replaced");
         fs::write(&path, "short").unwrap();
         assert!(ClusterKey::load(&path).unwrap_err().to_string().contains("64 hexadecimal digits"));
+    }
+    #[test]
+    fn an_address_that_stands_for_all_or_for_none_is_no_machines_own() {
+        for listen in ["0.0.0.0:7400", "[::]:7400", "[::ffff:0.0.0.0]:7400", "0:7400"] {
+            let why = own_address(listen).unwrap_err();
+            assert!(why.contains("every address") && why.contains("ip address"), "{listen}: {why}");
+        }
+        for listen in ["10.0.0.1:0", "alpha:0", "[::1]:0"] {
+            assert!(own_address(listen).unwrap_err().contains("port 0"), "{listen}");
+        }
+        for listen in ["", "alpha", ":7400", "alpha:x"] {
+            assert!(own_address(listen).unwrap_err().contains("no address"), "{listen}");
+        }
+        for listen in ["10.0.0.1:7400", "alpha:1", "[fe80::1]:65535", "127.0.0.1:7400"] {
+            assert_eq!(own_address(listen).unwrap().to_string(), format!("tcp:{listen}"));
+        }
     }
 }

@@ -3,7 +3,8 @@
 //! It is for programs that bring their storage along, for examples and tests. What runs in one process ends with one
 //! process; machines that are to survive each other are started with `trapeze serve`.
 
-use crate::client::{POOL_BYTES, Reach, ReachError};
+use crate::client::{Reach, ReachError};
+use crate::config::CLIENT_POOL_BYTES;
 use crate::lending::Lending;
 use crate::local::{LocalCluster, Shape};
 use crate::machine::{MachineError, Setup};
@@ -128,7 +129,7 @@ impl Embedded {
     pub fn serve_nfs(&self, bound: nfs::Bound) -> Result<NfsServer> {
         let reach = self.reach();
         let work = move |stopper: &Stopper, ready: &dyn Fn()| {
-            let setup = reach.setup(POOL_BYTES, WaitPolicy::Adaptive)?;
+            let setup = reach.setup(CLIENT_POOL_BYTES, WaitPolicy::Adaptive)?;
             nfs::run(&setup, bound, stopper, ready)
         };
         Ok(NfsServer(Some(Worker::start("nfs", work)?)))

@@ -2,15 +2,52 @@
 //!
 //! [`crate::service`]'s servers and clients are made of it, and so is the C library.
 
-use crate::service::{Options, ServiceError};
 use endpoint::{Endpoint, Frames};
 use live::host::Host;
 use live::link::{Address, Directory, LinkConfig, Links, Security, SharedPool};
 use live::memory::MemfdRegion;
-use node::{Node, NodeConfig};
+use live::wait::WaitPolicy;
+use node::{CallError, Node, NodeConfig};
 use std::io;
 use std::time::Duration;
 use wire::NodeId;
+
+/// What a node runs with.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Bytes of payload frames, all taken at the start.
+    pub memory_bytes: usize,
+    /// What the thread does when there is nothing to do.
+    pub wait: WaitPolicy,
+    /// Of TCP: a shared key, or [`Security::Insecure`] by name. Shared memory needs none: it admits the same user only.
+    pub security: Option<Security>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { memory_bytes: 64 << 20, wait: WaitPolicy::Adaptive, security: None }
+    }
+}
+
+/// Why a server or a client does not work.
+#[derive(Debug, thiserror::Error)]
+pub enum ServiceError {
+    /// The address cannot be read.
+    #[error(transparent)]
+    Address(#[from] live::link::address::BadAddress),
+    /// TCP without a word about security.
+    #[error("{0}: name a key in Options::security, or Security::Insecure")]
+    NoSecurity(Address),
+    /// No id, and nobody who could give one.
+    #[error("a node that connects to nobody needs an id of its own, 1 or more")]
+    Nobody,
+    /// The system says no.
+    #[error("{0}: {1}")]
+    System(String, io::Error),
+    /// The call did not come to a reply.
+    #[error(transparent)]
+    Call(#[from] CallError),
+}
 
 type Result<T> = std::result::Result<T, ServiceError>;
 
@@ -88,7 +125,7 @@ pub fn join(plan: Plan<'_>, options: &Options) -> Result<Joined> {
     let greeted = connect.as_ref().map(greet).transpose()?;
     let listened = listen.map(|at| links.listen(&at).map_err(system(&at))).transpose()?;
     let (id, directory) = (links.node(), links.directory().clone());
-    let seed = u64::from_le_bytes(crate::local::random());
+    let seed = u64::from_le_bytes(crate::random::bytes());
     let node = Node::new(NodeConfig::new(id, incarnation, seed), frames);
     let mut host = Host::new(node, options.wait).map_err(system("the loop"))?;
     host.add(links).map_err(system("links"))?;

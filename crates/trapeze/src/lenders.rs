@@ -1,9 +1,11 @@
 //! The nodes of a cluster that lend memory, for regions of programs beside it.
 
-use crate::client::{POOL_BYTES, Reach, ReachError, VisitError};
+use crate::ask::ask_once;
+use crate::client::VisitError;
+use crate::config::CLIENT_POOL_BYTES;
 use crate::machine::{self, Setup};
+use crate::reach::{Reach, ReachError};
 use crate::serve;
-use crate::status::ask_once;
 use crate::status::memory::Memory;
 use live::link::{Address, Security};
 use live::wait::WaitPolicy;
@@ -36,7 +38,7 @@ pub enum LendersError {
 /// Asks the cluster's manager for the nodes that lend memory now: two at least. Nodes that come later are not known of;
 /// one that restarts at its address is used again.
 pub fn find(reach: &Reach) -> Result<Lenders, LendersError> {
-    find_as(&reach.setup(POOL_BYTES, WaitPolicy::Adaptive).map_err(VisitError::from)?)
+    find_as(&reach.setup(CLIENT_POOL_BYTES, WaitPolicy::Adaptive).map_err(VisitError::from)?)
 }
 
 /// As [`find`], as a client with this setup.

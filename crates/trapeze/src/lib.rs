@@ -12,6 +12,7 @@
 #[macro_use]
 pub mod output;
 
+pub mod ask;
 pub mod beginning;
 pub mod children;
 pub mod client;
@@ -29,6 +30,9 @@ pub mod machine_stat;
 pub mod membership;
 pub mod new_disk;
 pub mod nfs;
+pub mod older;
+pub mod random;
+pub mod reach;
 pub mod scratch;
 pub mod scrubbing;
 pub mod serve;

@@ -14,12 +14,13 @@
 
 use crate::beginning;
 use crate::config::{
-    ClusterKey, ConfigError, Disk, Machine, ManagerAddress, Memory, Role, check_socket, replace,
+    ClusterKey, ConfigError, Disk, MANAGER_NODE, Machine, ManagerAddress, Memory, Role,
+    check_socket, own_address, replace,
 };
 use crate::lending::Lending;
-use crate::machine::own_address;
 use crate::machine_stat::available_memory;
 use crate::new_disk;
+use crate::random;
 use crate::scrubbing::Scrubbing;
 use crate::socket_access::ListenAccess;
 use serde::{Deserialize, Serialize};
@@ -31,8 +32,6 @@ use std::path::{Path, PathBuf};
 const FORMAT: u32 = 3;
 /// Memory of a manager that is nothing else.
 pub const MANAGER_POOL_BYTES: u64 = 96 << 20;
-/// Node id of the only manager.
-pub const MANAGER_NODE: u16 = 1;
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -363,8 +362,8 @@ fn create(dir: &Path, shape: &Shape) -> Result<(), LocalError> {
     }
     let store = dir.join("manager");
     beginning::allow(&store).map_err(system(&store))?;
-    ClusterKey(random()).save(&dir.join("key"))?;
-    let id: [u8; 8] = random();
+    ClusterKey(random::bytes()).save(&dir.join("key"))?;
+    let id: [u8; 8] = random::bytes();
     let cluster = format!("{:016x}", u64::from_le_bytes(id));
     for machine in machines(dir, &cluster, shape) {
         for disk in &machine.disks {
@@ -380,17 +379,6 @@ fn create(dir: &Path, shape: &Shape) -> Result<(), LocalError> {
     synced.map_err(system(dir))?;
     let path = dir.join("cluster.toml");
     replace(&path, &text).map_err(system(&path))
-}
-
-/// Random bytes from the system.
-pub fn random<const N: usize>() -> [u8; N] {
-    let mut bytes = [0; N];
-    let mut have = 0;
-    while have < N {
-        let flags = rustix::rand::GetRandomFlags::empty();
-        have += rustix::rand::getrandom(&mut bytes[have..], flags).unwrap_or(0);
-    }
-    bytes
 }
 
 fn machines(dir: &Path, cluster: &str, shape: &Shape) -> Vec<Machine> {

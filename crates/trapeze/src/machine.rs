@@ -4,16 +4,16 @@ mod addresses;
 mod gone;
 mod looker;
 mod nfs_client;
-pub mod older;
 mod stranger;
 
-use crate::beginning;
+use crate::beginning::{self, BeginError};
 use crate::config::{ClusterKey, ConfigError, Machine, Role};
 use crate::incarnation::{self, Start};
 use crate::lending::Lending;
 use crate::machine_stat::available_memory;
 use crate::membership::{Membership, Sockets};
 use crate::new_disk::{self, NoDisk};
+use crate::older;
 use crate::status::nfs::SharedFront;
 use crate::status::service::{SharedItems, Source};
 use addresses::{Addresses, listens};
@@ -38,7 +38,6 @@ use store::{Store, StoreError};
 use stripe::{Network, ServerConfig};
 use wire::{NodeId, VolumeId};
 
-pub use addresses::own_address;
 pub use looker::Looker;
 pub use nfs_client::nfs_client;
 pub use stranger::join;
@@ -61,16 +60,9 @@ pub enum MachineError {
     /// What is in it.
     #[error("{0}: {1}")]
     Store(PathBuf, StoreError),
-    /// The manager has begun somewhere else than in this directory.
-    #[error(
-        "{dir} holds no name space, and this cluster has one: is the disk mounted, and is `store` in the \
-         configuration right? If the names are lost, bring them back from a backup with `trapeze restore`, or where \
-         there is none from what the disks know with `trapeze salvage`: what the disks have is kept"
-    )]
-    NoNames {
-        /// The directory.
-        dir: PathBuf,
-    },
+    /// The manager's directory.
+    #[error(transparent)]
+    Begin(#[from] BeginError),
     /// A directory in which no disk is, and none may begin.
     #[error(transparent)]
     NoDisk(#[from] NoDisk),
@@ -242,7 +234,7 @@ fn bare(
     let fd = region.share().map_err(system("payload memory"))?;
     let pool = SharedPool { fd, bytes: setup.pages() * endpoint::limits::PAGE_BYTES };
     let frames = endpoint::Frames::new(region);
-    let seed = u64::from_le_bytes(crate::local::random());
+    let seed = u64::from_le_bytes(crate::random::bytes());
     let config = NodeConfig { disks, ..NodeConfig::new(id, incarnation, seed) };
     let (cluster, security) = (setup.cluster, setup.security.clone());
     let config_of_links = LinkConfig { node: id, incarnation, cluster, security };
@@ -421,7 +413,7 @@ fn directories(machine: &Machine, store: Option<&PathBuf>, lost: &[(u16, String)
 
 /// Begins an incarnation of the machine that has these directories, of which nobody else makes use now.
 pub fn begin(directories: &[PathBuf]) -> Result<u64, MachineError> {
-    let random = u64::from_le_bytes(crate::local::random());
+    let random = u64::from_le_bytes(crate::random::bytes());
     let start = incarnation::begin(directories, incarnation::clock(), random);
     let Start { incarnation, unnoted } = start.map_err(MachineError::Refused)?;
     if let Some(why) = unnoted {
@@ -524,7 +516,7 @@ pub fn client(setup: &Setup, name: &str) -> Result<Running, MachineError> {
 }
 
 fn client_name(kind: &str) -> String {
-    format!("{kind}-{:08x}", u32::from_le_bytes(crate::local::random()))
+    format!("{kind}-{:08x}", u32::from_le_bytes(crate::random::bytes()))
 }
 
 fn client_with(

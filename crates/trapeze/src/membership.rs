@@ -1,10 +1,13 @@
 //! A machine's part in its cluster, apart from the host that drives it: what is given back at its end.
 
-use crate::stopping;
 use files::cluster::Services;
 use live::host::Host;
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
+
+/// How long the manager may take to hear a good-bye.
+const GOODBYE_SPAN: Duration = Duration::from_secs(2);
 
 /// What a running machine is a member by, for who drives its host himself.
 pub struct Membership {
@@ -20,8 +23,16 @@ impl Membership {
 
     /// Gives the lease back; it ends by itself if the manager is gone.
     pub fn leave(&self, host: &mut Host) -> io::Result<()> {
-        stopping::leave_with(host, &self.services)
+        leave(host, &self.services)
     }
+}
+
+/// Gives the lease of a machine's services back.
+pub(crate) fn leave(host: &mut Host, services: &Services) -> io::Result<()> {
+    let Some(member) = services.member.clone() else { return Ok(()) };
+    let cx = host.node().cx().clone();
+    let leaving = async move { cx.with_deadline(GOODBYE_SPAN, member.leave()).await };
+    host.block_on(leaving).map(drop)
 }
 
 /// Sockets that nobody will listen at again: they have the name of a client.

@@ -12,10 +12,10 @@ mod beside;
 mod options;
 
 pub use beside::Beside;
-pub use options::{ExportConfig, NfsConfig, NfsOptions};
+pub use options::NfsOptions;
 
-use crate::local::random;
 use crate::machine::{self, Running, Setup};
+use crate::random;
 use crate::serve::{self, ServeError};
 use crate::stopper::Stopper;
 use crate::waiting;
@@ -246,7 +246,7 @@ fn volume_key(running: &mut Running) -> Result<Key, ServeError> {
             Err(errno) => return Err(refused("read", errno)),
             Ok(_) => return Err(refused("read", Errno::EPROTO)),
         }
-        let (name, value) = (KEY.into(), random::<16>().into());
+        let (name, value) = (KEY.into(), random::bytes::<16>().into());
         let op = FileOp::SetXattr { file, name, value, flags: XATTR_CREATE };
         match ask(running, op)? {
             // another server may have been quicker

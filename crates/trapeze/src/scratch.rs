@@ -19,7 +19,7 @@ impl Scratch {
     /// A new directory in `parent`, or where temporary files go.
     pub fn new(parent: Option<&Path>, keep: bool) -> io::Result<Scratch> {
         let parent = parent.map_or_else(std::env::temp_dir, Path::to_path_buf);
-        let tag = u32::from_le_bytes(crate::local::random());
+        let tag = u32::from_le_bytes(crate::random::bytes());
         let path = parent.join(format!("trapeze-{tag:08x}"));
         fs::create_dir(&path)?;
         // As the kernel's table of mounts has it.

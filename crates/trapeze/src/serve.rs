@@ -1,11 +1,11 @@
 //! Machines and mounts: started, driven until they are asked to stop, and stopped.
 
-use crate::client::ReachError;
 use crate::config::Machine;
 use crate::local::LocalError;
 use crate::machine::{self, MachineError, Running, Setup};
 use crate::new_disk;
-use crate::stopping;
+use crate::reach::ReachError;
+use crate::stopping::{self, WriteBackError};
 use crate::waiting;
 use live::fuse::{Belief, Fuse, MountError, MountOptions, MountWatch, Stage};
 use std::io;
@@ -26,6 +26,9 @@ pub enum ServeError {
     /// The mount.
     #[error(transparent)]
     Mount(#[from] MountError),
+    /// The end: something was not written back.
+    #[error(transparent)]
+    WriteBack(#[from] WriteBackError),
     /// The system.
     #[error("{0}")]
     System(#[from] io::Error),
@@ -96,7 +99,7 @@ pub fn stop(mut running: Running) -> Result<(), ServeError> {
         // Servers that have not answered for so long are not waited for again.
         Err(_) => running.host.stop_within(stopping::GIVEN_UP_SPAN)?,
     };
-    written
+    Ok(written?)
 }
 
 /// Mounts, and drives the host until the kernel has agreed with us.

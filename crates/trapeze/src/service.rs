@@ -26,16 +26,17 @@
 //! else.
 
 use crate::join::{Joined, Plan, join, system};
+
 use crate::stopper::Stopper;
 use live::host::Host;
 use node::Answer;
-use std::io;
 use std::rc::Rc;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use wire::limits::BODY_BYTES;
 
+pub use crate::join::{Options, ServiceError};
 pub use endpoint::{Frame, FrameMut, Frames};
 pub use live::link::{Address, Keys, Security};
 pub use live::wait::{WaitCounters, WaitPolicy};
@@ -48,43 +49,6 @@ const SERVER_NODE: NodeId = NodeId(1);
 const HANDLERS: usize = 16;
 /// How long a call may take unless it says otherwise.
 const DEADLINE: Duration = Duration::from_secs(30);
-
-/// What a node runs with.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Bytes of payload frames, all taken at the start.
-    pub memory_bytes: usize,
-    /// What the thread does when there is nothing to do.
-    pub wait: WaitPolicy,
-    /// Of TCP: a shared key, or [`Security::Insecure`] by name. Shared memory needs none: it admits the same user only.
-    pub security: Option<Security>,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options { memory_bytes: 64 << 20, wait: WaitPolicy::Adaptive, security: None }
-    }
-}
-
-/// Why a server or a client does not work.
-#[derive(Debug, thiserror::Error)]
-pub enum ServiceError {
-    /// The address cannot be read.
-    #[error(transparent)]
-    Address(#[from] live::link::address::BadAddress),
-    /// TCP without a word about security.
-    #[error("{0}: name a key in Options::security, or Security::Insecure")]
-    NoSecurity(Address),
-    /// No id, and nobody who could give one.
-    #[error("a node that connects to nobody needs an id of its own, 1 or more")]
-    Nobody,
-    /// The system says no.
-    #[error("{0}: {1}")]
-    System(String, io::Error),
-    /// The call did not come to a reply.
-    #[error(transparent)]
-    Call(#[from] CallError),
-}
 
 type Result<T> = std::result::Result<T, ServiceError>;
 

@@ -10,12 +10,9 @@
 //! reports. Mounts that lend no memory tell nothing, they listen nowhere; the manager tells that they are there and
 //! until when.
 
-mod ask;
 pub mod keys;
 pub mod memory;
 pub mod nfs;
 pub mod reads;
 pub mod report;
 pub mod service;
-
-pub use ask::{Asker, Told, ask_once, disks_of};

@@ -4,12 +4,11 @@
 //! ends, and says what it could not save.
 
 use crate::machine::Running;
-use crate::serve::ServeError;
+use crate::membership;
 use crate::size::Size;
 use files::cluster::{self, Services};
 use files::{Files, Unsaved};
 use live::clock;
-use live::host::Host;
 use node::Cx;
 use std::cell::Cell;
 use std::io;
@@ -21,8 +20,6 @@ use wire::{Errno, Time};
 const STANDSTILL_SPAN: Duration = Duration::from_secs(10);
 /// What is left of that for servers at least, whatever the kernel took to take the mount out of the file tree.
 const SERVERS_SPAN: Duration = Duration::from_secs(5);
-/// How long the manager may take to hear a good-bye.
-const GOODBYE_SPAN: Duration = Duration::from_secs(2);
 /// How long a server may take to put in place what it must not forget: more than all steps of that together.
 const SETTLE_SPAN: Duration = Duration::from_secs(10);
 /// How long what is under way may take to end when something could not be saved: programs still get their errors.
@@ -31,6 +28,17 @@ pub const GIVEN_UP_SPAN: Duration = Duration::from_secs(1);
 const TELL_INTERVAL: Duration = Duration::from_secs(1);
 /// Files that are named when they could not be saved.
 const NAMED_MAX: usize = 20;
+
+/// Why not everything was written back.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteBackError {
+    /// The system.
+    #[error("{0}")]
+    System(#[from] io::Error),
+    /// What is lost or may be, in words.
+    #[error("{0}")]
+    Unsaved(String),
+}
 
 /// Watches whether bytes get saved.
 struct Standstill {
@@ -63,7 +71,7 @@ impl Standstill {
 
 /// Has the mount's kernel write back what it holds, and everything sent and made stable. An error names what was not;
 /// it is none when only the manager was not told which files are closed, since nothing depends on that.
-pub fn write_back(running: &mut Running) -> Result<(), ServeError> {
+pub fn write_back(running: &mut Running) -> Result<(), WriteBackError> {
     let Some(files) = running.services.files.clone() else { return Ok(()) };
     let mut standstill = Standstill::new(&files);
     // Programs that go on writing to a mount that was taken away may do so for this long.
@@ -135,7 +143,7 @@ impl Left {
         self.unsaved.is_empty() && self.lost == 0 && !self.has_names
     }
 
-    fn refused(&self, why: &str) -> ServeError {
+    fn refused(&self, why: &str) -> WriteBackError {
         let mut text = format!("not everything was written back: {why}");
         let (bytes, lost) = (bytes_of(&self.unsaved), self.lost);
         if lost > 0 {
@@ -158,13 +166,13 @@ impl Left {
         if let Some(more) = self.unsaved.len().checked_sub(NAMED_MAX + 1) {
             text.push_str(&format!("\n  and {} files more", more + 1));
         }
-        ServeError::Refused(text)
+        WriteBackError::Unsaved(text)
     }
 }
 
 /// Gives the lease back; it ends by itself if the manager is gone.
 pub fn leave(running: &mut Running) -> io::Result<()> {
-    leave_with(&mut running.host, &running.services)
+    membership::leave(&mut running.host, &running.services)
 }
 
 /// A server's last word: its objects know what the manager knows of their files, and how far it and the manager are is
@@ -176,14 +184,6 @@ pub fn settle(running: &mut Running) -> io::Result<()> {
     let settled = cluster::settle(cx.clone(), io.clone(), manager.clone(), member);
     let settling = async move { cx.with_deadline(SETTLE_SPAN, settled).await };
     running.host.block_on(settling).map(drop)
-}
-
-/// As [`leave`], of a machine's parts.
-pub fn leave_with(host: &mut Host, services: &Services) -> io::Result<()> {
-    let Some(member) = services.member.clone() else { return Ok(()) };
-    let cx = host.node().cx().clone();
-    let leaving = async move { cx.with_deadline(GOODBYE_SPAN, member.leave()).await };
-    host.block_on(leaving).map(drop)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ mod admin;
 
 pub use admin::Placed;
 
-use crate::local::MANAGER_NODE;
+use crate::config::MANAGER_NODE;
 use crate::machine::Running;
 use crate::waiting::{self, Waiting};
 use files::cluster::gone_disks;

@@ -3,7 +3,7 @@
 //! The cluster's key, or its directory, is the permission: these calls are made as root.
 
 use super::{At, O_RDWR, Result, Volume};
-use crate::local::MANAGER_NODE;
+use crate::config::MANAGER_NODE;
 use members::{Forget, Member};
 use names::{Aside, Entry, IoServer, Who};
 use node::rings::FileOp;

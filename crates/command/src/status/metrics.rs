@@ -8,6 +8,7 @@ use node::Cx;
 use std::fmt::Write as _;
 use std::io;
 use std::time::Duration;
+use trapeze::ask::{Asker, Told};
 use trapeze::children::READY;
 use trapeze::client::{Reach, VisitError};
 use trapeze::status::keys::{Keys, Tenant};
@@ -16,7 +17,6 @@ use trapeze::status::nfs::{Nfs, Procedure};
 use trapeze::status::reads::{self, SourceReads};
 use trapeze::status::report::{Disk, Io, Link, Report, StoreHealth};
 use trapeze::status::service;
-use trapeze::status::{Asker, Told};
 
 /// How late a scrape is seen.
 const TICK: Duration = Duration::from_millis(20);

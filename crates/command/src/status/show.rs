@@ -9,10 +9,10 @@ use members::{Member, Roles};
 use serde_json::json;
 use std::time::Duration;
 use terminal::table::{Table, print_json};
+use trapeze::ask::{Asker, Told};
 use trapeze::client::Reach;
 use trapeze::size::Size;
 use trapeze::status::report::{Link, Report};
-use trapeze::status::{Asker, Told};
 
 /// What every listing says, so that nobody learns it from a lost disk.
 const ONE_COPY: &str = "every file has one copy: a lost disk loses its part of every file";

@@ -10,13 +10,13 @@ use std::fmt::Write;
 use std::io::{IsTerminal, stdout};
 use std::time::Duration;
 use terminal::table::{Table, print_json};
+use trapeze::ask::{Asker, Told};
 use trapeze::client::{Reach, VisitError};
 use trapeze::size::Size;
 use trapeze::status::keys::{Keys, Tenant};
 use trapeze::status::memory::Memory;
 use trapeze::status::reads::Reads;
 use trapeze::status::report::{Report, Scrub};
-use trapeze::status::{Asker, Told};
 
 /// From the top of the screen, which is cleared behind what is written.
 const HOME: &str = "\x1b[H";

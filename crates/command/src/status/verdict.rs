@@ -7,8 +7,8 @@ use members::Roles;
 use serde_json::json;
 use std::collections::BTreeMap;
 use terminal::table::print_json;
+use trapeze::ask::Told;
 use trapeze::size::Size;
-use trapeze::status::Told;
 
 /// Not all is well. It was said already: only the exit code is left.
 #[derive(Debug, thiserror::Error)]

@@ -1,28 +1,11 @@
 //! Where a node's links look for the members.
 
 use super::{MachineError, Setup};
+use crate::config::own_address;
 use live::link::{Address, Directory};
 use members::Member;
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 use wire::NodeId;
-
-/// The address that others reach this machine by, from `HOST:PORT`. Why it is none, for in front of what to write.
-pub fn own_address(listen: &str) -> Result<Address, String> {
-    let none = || format!("{listen} is no address: ");
-    let address = format!("tcp:{listen}").parse::<Address>().map_err(|_| none())?;
-    let Address::Tcp(host, port) = &address else { return Err(none()) };
-    let every = host.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_unspecified());
-    match (every || host == "0", port) {
-        (true, _) => Err(format!(
-            "{host} stands for every address of a machine, and from another machine leads to none of them (`ip address` shows this one's): "
-        )),
-        (false, 0) => {
-            Err("port 0 is whichever is free, which no other machine knows: ".to_string())
-        }
-        (false, _) => Ok(address),
-    }
-}
 
 /// Where a client that lends memory listens: beside the manager's socket where that is on this machine.
 pub(super) fn listens(
@@ -71,27 +54,5 @@ impl Addresses {
             self.directory.set(member.id, addresses.collect());
         }
         member.id
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_address_that_stands_for_all_or_for_none_is_no_machines_own() {
-        for listen in ["0.0.0.0:7400", "[::]:7400", "[::ffff:0.0.0.0]:7400", "0:7400"] {
-            let why = own_address(listen).unwrap_err();
-            assert!(why.contains("every address") && why.contains("ip address"), "{listen}: {why}");
-        }
-        for listen in ["10.0.0.1:0", "alpha:0", "[::1]:0"] {
-            assert!(own_address(listen).unwrap_err().contains("port 0"), "{listen}");
-        }
-        for listen in ["", "alpha", ":7400", "alpha:x"] {
-            assert!(own_address(listen).unwrap_err().contains("no address"), "{listen}");
-        }
-        for listen in ["10.0.0.1:7400", "alpha:1", "[fe80::1]:65535", "127.0.0.1:7400"] {
-            assert_eq!(own_address(listen).unwrap().to_string(), format!("tcp:{listen}"));
-        }
     }
 }

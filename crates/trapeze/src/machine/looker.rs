@@ -5,7 +5,7 @@
 
 use super::stranger::{ask, refused, some_id, stranger};
 use super::{Addresses, Bare, MachineError, Setup, system};
-use crate::client::POOL_BYTES;
+use crate::config::CLIENT_POOL_BYTES;
 use crate::incarnation;
 use live::host::Host;
 use live::link::hello::Refusal;
@@ -98,7 +98,7 @@ fn asks(bare: &Bare, setup: &Setup) -> impl Future<Output = Result<Directory, Er
 }
 
 fn begin(setup: &Setup, id: NodeId) -> Result<(Bare, Addresses), MachineError> {
-    let bare = stranger(setup, (id, incarnation::clock()), POOL_BYTES)?;
+    let bare = stranger(setup, (id, incarnation::clock()), CLIENT_POOL_BYTES)?;
     let addresses = Addresses::new(id, &bare.directory);
     Ok((bare, addresses))
 }
@@ -116,7 +116,7 @@ mod tests {
         let cluster = Embedded::start(dir.path(), 1).unwrap();
         let name = dir.path().display().to_string();
         let reach = Reach { cluster: name, key: None, insecure: false };
-        let setup = reach.setup(POOL_BYTES, WaitPolicy::Block).unwrap();
+        let setup = reach.setup(CLIENT_POOL_BYTES, WaitPolicy::Block).unwrap();
         let mut looker = Looker::start(&setup).unwrap();
         let id = looker.host().node().cx().id();
         let (mut other, _) = begin(&setup, id).unwrap();

@@ -49,7 +49,7 @@ const _: () = assert!(*JOINING_IDS.end() < PROVISIONAL_FIRST);
 
 /// One of the ids for those that have none. Two that choose the same one try again.
 pub(super) fn some_id() -> NodeId {
-    let nth = usize::from(u16::from_le_bytes(crate::local::random()));
+    let nth = usize::from(u16::from_le_bytes(crate::random::bytes()));
     NodeId(JOINING_IDS.clone().nth(nth % JOINING_IDS.len()).expect("it is below"))
 }
 

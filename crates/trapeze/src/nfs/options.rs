@@ -1,9 +1,9 @@
 //! What is to be served, as command lines and configurations say it.
 
 use super::{NfsError, Plan};
+use crate::config::{ExportConfig, NfsConfig};
 use nfs::exports::{Export, Exports, Network, Rule, parse};
 use nfs::v3::PORT;
-use serde::{Deserialize, Serialize};
 use std::fs;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
@@ -25,30 +25,6 @@ pub struct NfsOptions {
     /// Answer MOUNT over UDP too, for old clients
     #[arg(long)]
     pub mount_udp: bool,
-}
-
-/// `[nfs]` of a machine's configuration.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct NfsConfig {
-    /// HOST, or HOST:PORT.
-    pub listen: String,
-    /// As `--portmap`.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub portmap: bool,
-    /// As `--mount-udp`.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub mount_udp: bool,
-}
-
-/// `[[export]]` of a machine's configuration.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ExportConfig {
-    /// A directory of the volume.
-    pub path: String,
-    /// To whom, as `192.168.1.0/24(rw)`.
-    pub clients: Vec<String>,
 }
 
 impl NfsOptions {

@@ -1,9 +1,11 @@
 //! The asker's side: every server's report.
 
-use super::report::{Lease, Report};
-use super::service::{PART_BYTES, REPORT};
-use crate::client::{POOL_BYTES, Reach, ReachError, VisitError};
+use crate::client::VisitError;
+use crate::config::CLIENT_POOL_BYTES;
 use crate::machine::Looker;
+use crate::reach::{Reach, ReachError};
+use crate::status::report::{Lease, Report};
+use crate::status::service::{PART_BYTES, REPORT};
 use live::signals;
 use live::wait::WaitPolicy;
 use members::Member;
@@ -42,7 +44,7 @@ pub struct Asker(Looker);
 impl Asker {
     /// Comes to the cluster. From now on signals only end its waits.
     pub fn start(reach: &Reach) -> Result<Asker, VisitError> {
-        let setup = reach.setup(POOL_BYTES, WaitPolicy::Block)?;
+        let setup = reach.setup(CLIENT_POOL_BYTES, WaitPolicy::Block)?;
         Ok(Asker(Looker::start(&setup).map_err(ReachError::from)?))
     }
 
