@@ -30,6 +30,12 @@ struct Hint {
     fetched: bool,
 }
 
+impl Hint {
+    fn bytes(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+}
+
 /// Something to do for hints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -50,6 +56,40 @@ pub struct Hints {
     /// How many of the next hints this client reads ahead.
     depth: usize,
     steps: VecDeque<Step>,
+    window: Window,
+}
+
+/// The hints behind the reader's that the servers are told of, as many as they may be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Window {
+    /// The reader has come here.
+    reader: u64,
+    /// From here on they may not have been told.
+    end: u64,
+    hints: usize,
+    bytes: u64,
+}
+
+impl Window {
+    fn has(&self, number: u64) -> bool {
+        self.reader < number && number < self.end
+    }
+
+    fn is_full(&self) -> bool {
+        self.hints == HINTS_TOLD_MAX || self.bytes >= HINTED_BYTES_MAX
+    }
+
+    fn add(&mut self, number: u64, hint: &Hint) {
+        assert!(number >= self.end, "hints are told in order");
+        self.end = number + 1;
+        self.hints += 1;
+        self.bytes += hint.bytes();
+    }
+
+    fn remove(&mut self, hint: &Hint) {
+        self.hints -= 1;
+        self.bytes -= hint.bytes();
+    }
 }
 
 impl Default for Hints {
@@ -62,6 +102,7 @@ impl Default for Hints {
             told_bytes: 0,
             depth: HINT_DEPTH_MIN,
             steps: VecDeque::new(),
+            window: Window::default(),
         }
     }
 }
@@ -132,27 +173,43 @@ impl Hints {
         self.steps.pop_front()
     }
 
-    /// The reader has come to the hints after this place.
+    /// The reader has come to the hints after this place: the next few are read ahead, and the servers told of more.
     fn plan_after(&mut self, place: u64) {
-        let (mut files, mut bytes, mut ahead_bytes) = (0, 0, 0);
-        let mut untold = Vec::new();
-        for (number, hint) in self.list.range_mut(place + 1..) {
-            if files == HINTS_TOLD_MAX || bytes >= HINTED_BYTES_MAX {
+        let mut ahead_bytes = 0;
+        for (_, hint) in self.list.range_mut(place + 1..).take(self.depth) {
+            if ahead_bytes >= AHEAD_BYTES_MAX {
                 break;
             }
-            if !hint.told {
-                untold.push(*number);
-            }
-            let near = files < self.depth && ahead_bytes < AHEAD_BYTES_MAX;
-            if near && !hint.fetched && !hint.continues {
+            if !hint.fetched && !hint.continues {
                 hint.fetched = true;
                 self.steps.push_back(Step::Fetch(hint.file, hint.range.clone()));
             }
-            files += 1;
-            bytes += hint.range.end - hint.range.start;
-            ahead_bytes += (hint.range.end - hint.range.start).min(CHUNK_BYTES);
+            ahead_bytes += hint.bytes().min(CHUNK_BYTES);
         }
-        untold.into_iter().for_each(|number| self.tell(number));
+        self.move_window(place);
+        while !self.window.is_full() {
+            let next = self.list.range(self.window.end..).next();
+            let Some((&number, hint)) = next else { return };
+            self.window.add(number, hint);
+            if !hint.told {
+                self.tell(number);
+            }
+        }
+    }
+
+    /// Hints between the reader's last place and this one were passed over; one that went back begins anew.
+    fn move_window(&mut self, place: u64) {
+        assert_ne!(place, self.window.reader, "a hint is done with at its first read");
+        if place < self.window.reader {
+            self.window = Window::default();
+        }
+        for (number, hint) in self.list.range(self.window.reader + 1..=place) {
+            if self.window.has(*number) {
+                self.window.remove(hint);
+            }
+        }
+        self.window.reader = place;
+        self.window.end = self.window.end.max(place + 1);
     }
 
     fn tell(&mut self, number: u64) {
@@ -160,7 +217,7 @@ impl Hints {
         assert!(!hint.told, "the servers are told once");
         hint.told = true;
         self.told += 1;
-        self.told_bytes += hint.range.end - hint.range.start;
+        self.told_bytes += hint.bytes();
         self.steps.push_back(Step::Tell(hint.file, hint.range.clone()));
     }
 
@@ -175,7 +232,10 @@ impl Hints {
         self.places.remove(&(hint.file, hint.range.start)).expect("every hint has its place");
         if hint.told {
             self.told -= 1;
-            self.told_bytes -= hint.range.end - hint.range.start;
+            self.told_bytes -= hint.bytes();
+        }
+        if self.window.has(number) {
+            self.window.remove(&hint);
         }
         hint
     }
@@ -314,6 +374,15 @@ mod tests {
         std::iter::from_fn(|| hints.poll_step()).collect()
     }
 
+    /// The window, counted anew.
+    fn counted(hints: &Hints) -> Window {
+        let mut window =
+            Window { end: hints.window.reader + 1, hints: 0, bytes: 0, ..hints.window };
+        let told = hints.list.iter().filter(|(number, _)| hints.window.has(**number));
+        told.for_each(|(number, hint)| window.add(*number, hint));
+        Window { end: hints.window.end, ..window }
+    }
+
     fn is_tell(step: &&Step) -> bool {
         matches!(step, Step::Tell(..))
     }
@@ -372,13 +441,17 @@ mod tests {
             let mut hints = Hints::default();
             for (file, bytes, read) in asked {
                 if read {
-                    hints.handle_read(FileId(file), bytes / 2);
+                    let is_hinted = hints.handle_read(FileId(file), bytes / 2).is_some();
+                    let rest = hints.list.range(hints.window.end..).count();
+                    prop_assert!(!is_hinted || rest == 0 || hints.window.is_full());
                     hints.handle_miss(bytes % 2 == 0);
                 } else {
                     let noted = hints.handle_hint(FileId(file), bytes / 3..bytes, Time(bytes));
                     prop_assert!(noted <= bytes - bytes / 3);
                 }
                 prop_assert!(hints.len() <= HINTS_MAX);
+                prop_assert_eq!(hints.window, counted(&hints));
+                prop_assert!(hints.list.iter().all(|(at, hint)| !hints.window.has(*at) || hint.told));
                 let steps = steps(&mut hints);
                 prop_assert!(steps.iter().filter(|step| !is_tell(step)).count() <= HINT_DEPTH_MAX);
                 prop_assert!(steps.iter().filter(is_tell).count() <= HINTS_TOLD_MAX);

@@ -18,7 +18,7 @@ use crate::sources::Sources;
 use crate::witness::Witness;
 use endpoint::Frame;
 use node::rings::{DiskId, DiskOp, DiskReply};
-use node::{Answer, Bug, Cx, Notify, Request, Semaphore};
+use node::{Answer, Bug, Cx, Notify, Request, Semaphore, WorkQueue};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
@@ -155,11 +155,9 @@ pub(crate) struct Inner {
     pub missing: Cell<u32>,
     /// READs that looked into memory, by which those to be measured are chosen.
     pub hits: Cell<u32>,
-    pub ahead: RefCell<VecDeque<(Rc<Object>, u64)>>,
-    pub ahead_queued: Notify,
+    pub ahead: WorkQueue<(Rc<Object>, u64)>,
     /// PREFETCH requests to be done.
-    pub hints: RefCell<VecDeque<ObjectRequest>>,
-    pub hints_queued: Notify,
+    pub hints: WorkQueue<ObjectRequest>,
     problems: RefCell<VecDeque<String>>,
     started: Cell<bool>,
     changed: Notify,
@@ -193,10 +191,8 @@ pub fn serve(cx: &Cx, config: ServerConfig) -> Server {
         sources: RefCell::default(),
         missing: Cell::default(),
         hits: Cell::default(),
-        ahead: RefCell::default(),
-        ahead_queued: Notify::new(cx),
-        hints: RefCell::default(),
-        hints_queued: Notify::new(cx),
+        ahead: WorkQueue::new(cx),
+        hints: WorkQueue::new(cx),
         problems: RefCell::default(),
         started: Cell::new(false),
         changed: Notify::new(cx),

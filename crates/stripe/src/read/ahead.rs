@@ -25,21 +25,14 @@ impl Inner {
             return;
         }
         state.ahead = until;
-        let mut queue = self.ahead.borrow_mut();
-        let room = READ_AHEAD_QUEUE - queue.len().min(READ_AHEAD_QUEUE);
-        queue.extend((from..until).take(room).map(|index| (object.clone(), index)));
-        self.ahead_queued.notify_all();
+        let room = READ_AHEAD_QUEUE - self.ahead.len().min(READ_AHEAD_QUEUE);
+        (from..until).take(room).for_each(|index| self.ahead.push((object.clone(), index)));
     }
 
     /// A read-ahead task.
     pub async fn read_ahead(self: Rc<Self>) {
         loop {
-            let queued = self.ahead_queued.wait();
-            let next = self.ahead.borrow_mut().pop_front();
-            let Some((object, index)) = next else {
-                queued.await;
-                continue;
-            };
+            let (object, index) = self.ahead.next().await;
             let window = self.window(&object, index);
             let open = object.state.borrow().phase == Phase::Open;
             if open && window.end > 0 && window.valid | window.loading == 0 {

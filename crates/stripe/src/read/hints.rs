@@ -18,27 +18,20 @@ impl Inner {
     /// PREFETCH: noted and answered at once.
     pub fn note_hint(&self, ask: &ObjectRequest) -> Result<ObjectReply, Errno> {
         self.disk_at(ask.disk)?.check()?;
-        let mut hints = self.hints.borrow_mut();
-        assert!(hints.len() <= HINTS_MAX, "{} hints wait", hints.len());
+        assert!(self.hints.len() <= HINTS_MAX, "{} hints wait", self.hints.len());
         self.count(|c| c.hints += 1);
-        if hints.len() == HINTS_MAX {
+        if self.hints.len() == HINTS_MAX {
             self.count(|c| c.hints_refused += 1);
             return Err(Errno::EAGAIN);
         }
-        hints.push_back(*ask);
-        self.hints_queued.notify_all();
+        self.hints.push(*ask);
         Ok(ObjectReply::default())
     }
 
     /// A task that does what hints ask for.
     pub async fn follow_hints(self: Rc<Self>) {
         loop {
-            let queued = self.hints_queued.wait();
-            let next = self.hints.borrow_mut().pop_front();
-            let Some(ask) = next else {
-                queued.await;
-                continue;
-            };
+            let ask = self.hints.next().await;
             // An error here is found again, and told, by the reader who gets there.
             let _ = self.follow_hint(&ask).await;
             self.note_room();
@@ -63,7 +56,7 @@ impl Inner {
     /// Waits until nobody waits for this server's disks, for a while at most.
     async fn wait_for_readers(&self) {
         let until = self.cx.now() + HINT_WAIT;
-        let is_busy = || self.missing.get() > 0 || !self.ahead.borrow().is_empty();
+        let is_busy = || self.missing.get() > 0 || !self.ahead.is_empty();
         while is_busy() && self.cx.now() < until {
             self.cx.sleep(HINT_PAUSE).await;
         }
