@@ -325,6 +325,7 @@ impl Running {
             names: self.services.manager.clone(),
             members: self.services.members.clone(),
             memory: self.services.memory.clone(),
+            files: self.services.files.clone(),
             keys,
             nfs: self.nfs.clone(),
             directory: self.directory.clone(),

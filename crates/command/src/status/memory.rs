@@ -116,8 +116,8 @@ mod tests {
             let report = Report { memory: Some(memory), ..Report::default() };
             table(&[(&member, &report)]).render()
         };
-        let without = Memory::counted(&Counters::default(), false);
-        let with = Memory::counted(&Counters { backing_hits: 77, ..Counters::default() }, true);
+        let without = Memory { storage: None, ..Memory::counted(&Counters::default()) };
+        let with = Memory::counted(&Counters { backing_hits: 77, ..Counters::default() });
         assert!(!shown(without).contains("storage"), "{}", shown(without));
         assert!(shown(with).contains("storage") && shown(with).contains("77"), "{}", shown(with));
     }

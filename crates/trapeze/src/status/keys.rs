@@ -1,47 +1,46 @@
 //! A machine's keys and values for clients of memcached and Redis, as it tells of them.
 
+use super::figures::{Figure, Number, figures};
 use kv::{Items, TenantNo};
 use serde::{Deserialize, Serialize};
 
-/// What a front end keeps. Bytes of items are of this machine's memory: keys, values and their table.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-#[allow(missing_docs)] // the fields are named for people: they are the JSON of `trapeze status`
-pub struct Keys {
-    pub memory_bytes: u64,
-    /// Clients now, ever, and refused because there were too many.
-    pub connections: u64,
-    pub accepted: u64,
-    pub refused: u64,
-    pub tenants: Vec<Tenant>,
+figures! {
+    /// What a front end keeps. Bytes of items are of this machine's memory: keys, values and their table.
+    #[allow(missing_docs)] // the fields are named for people: they are the JSON of `trapeze status`
+    pub struct Keys {
+        memory_bytes => gauge "keys_memory_bytes", "Memory for all items.";
+        /// Clients now, ever, and refused because there were too many.
+        connections => gauge "keys_connections", "Clients that are connected.";
+        accepted => counter "keys_accepted_total", "Clients that ever were.";
+        refused => counter "keys_refused_total", "Clients that were too many.";
+        tenants: Vec<Tenant>;
+    }
 }
 
-/// One of its tenants.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-#[allow(missing_docs)]
-pub struct Tenant {
-    pub name: String,
-    pub items: u64,
-    pub bytes: u64,
-    /// What it may have at the most.
-    pub max_bytes: u64,
-    /// Reads that found an item, and that did not.
-    pub hits: u64,
-    pub misses: u64,
-    pub stored: u64,
-    /// Items that left to make room, and whose time had passed; values that there was no room for.
-    pub evicted: u64,
-    pub expired: u64,
-    pub no_room: u64,
-    /// Of its values in other nodes' memory: bytes there now; that left for there, were asked for, were gone then, came
-    /// back to stay, and were dropped there.
-    pub away_bytes: u64,
-    pub away_sent: u64,
-    pub away_asked: u64,
-    pub away_lost: u64,
-    pub away_returned: u64,
-    pub away_dropped: u64,
+figures! {
+    /// One of its tenants.
+    #[allow(missing_docs)]
+    pub struct Tenant {
+        name: String;
+        items => gauge "keys_items", "Items of the tenant.";
+        bytes => gauge "keys_bytes", "Memory that they take here.";
+        max_bytes => gauge "keys_bytes_max", "What they may take at the most.";
+        hits => counter "keys_hits_total", "Reads that found an item.";
+        misses => counter "keys_misses_total", "Reads that did not.";
+        stored => counter "keys_stored_total", "Values stored.";
+        /// Items that left to make room, and whose time had passed; values that there was no room for.
+        evicted => counter "keys_evicted_total", "Items that left to make room.";
+        expired => counter "keys_expired_total", "Items whose time had passed.";
+        no_room => counter "keys_no_room_total", "Values that there was no room for.";
+        /// Of its values in other nodes' memory: bytes there now; that left for there, were asked for, were gone then,
+        /// came back to stay, and were dropped there.
+        away_bytes => gauge "keys_away_bytes", "Values in other nodes' memory.";
+        away_sent => counter "keys_away_sent_total", "Values that left for there.";
+        away_asked => counter "keys_away_asked_total", "Values asked for there.";
+        away_lost => counter "keys_away_lost_total", "Of these, those that were gone.";
+        away_returned => counter "keys_away_returned_total", "Values that came back to stay.";
+        away_dropped => counter "keys_away_dropped_total", "Values dropped there.";
+    }
 }
 
 impl Keys {

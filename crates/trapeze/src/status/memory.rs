@@ -1,87 +1,119 @@
 //! A machine's network memory, as it tells of it.
 
+use super::figures::{Figure, Number, figures, seconds};
 use super::report::Took;
-use netmem::service::{Counters, Latency};
+use netmem::service::{Counters, Latency, Misses};
 use netmem::{Age, Service};
 use serde::{Deserialize, Serialize};
 use wire::limits::BLOCK_BYTES;
 
-/// Network memory. Bytes by what is in them are of 4 KiB blocks, each counted as full.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-#[allow(missing_docs)] // the fields are named for people: they are the JSON of `trapeze status`
-pub struct Memory {
-    /// What the machine lends; of it, what its own pages can always have.
-    pub lent_bytes: u64,
-    pub kept_bytes: u64,
-    /// What it lends now, less while it is short of memory; what pages take beyond that; what the system has back.
-    pub share_bytes: u64,
-    pub over_bytes: u64,
-    pub returned_bytes: u64,
-    /// The machine's own pages, others' clean ones, others' dirty ones.
-    pub local_bytes: u64,
-    pub hosted_bytes: u64,
-    pub mirror_bytes: u64,
-    pub free_bytes: u64,
-    /// Of the view that it goes by: the number, the members, and the incarnation in which it is one itself; 0 for none.
-    pub view: u64,
-    pub members: u64,
-    pub incarnation: u64,
-    /// Whether everybody has told what it holds since the view changed.
-    pub settled: bool,
-    /// Epochs, and from what age on pages are dropped instead of sent; nothing when none is.
-    pub epoch: u32,
-    pub epochs_planned: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub min_age_ms: Option<u64>,
-    /// How old the oldest page is that it would give up; nothing with free frames.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub oldest_ms: Option<u64>,
-    /// Pages by where they were found, and that were not. Nothing of storage where the service has none.
-    pub local: Source,
-    pub peer: Source,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub storage: Option<Source>,
-    pub missed: u64,
-    pub damaged: u64,
-    pub hedges: u64,
-    pub hedges_won: u64,
-    /// Pages that it sent to who asked, and passed on to who has them.
-    pub served: u64,
-    pub delegated: u64,
-    /// Clean pages that it gave to others, offered and taken; refusals by others and by itself.
-    pub puts_sent: u64,
-    pub puts_stored: u64,
-    pub refused: u64,
-    pub refusals: u64,
-    pub accepted: u64,
-    pub dropped: u64,
-    pub mirrors_made: u64,
-    pub mirrors_again: u64,
-    pub mirrors_missing: u64,
-    pub handed_on: u64,
-    pub written_back: u64,
-    pub lost_pages: u64,
-    pub incarnations_lost: u64,
-    pub notices_lost: u64,
-    /// Pages that programs said they would use; that came before they were asked for: of these, used, gone unused and
-    /// asked for meanwhile; and those that idle nodes read from storage for this one.
-    pub hinted: u64,
-    pub prefetched: u64,
-    pub prefetched_used: u64,
-    pub prefetched_wasted: u64,
-    pub prefetched_late: u64,
-    pub read_early: u64,
+figures! {
+    /// Network memory. Bytes by what is in them are of 4 KiB blocks, each counted as full.
+    #[derive(Copy)]
+    #[allow(missing_docs)] // the fields are named for people: they are the JSON of `trapeze status`
+    pub struct Memory of (counters: &Counters) {
+        /// What the machine lends; of it, what its own pages can always have.
+        lent_bytes => gauge "memory_lent_bytes", "Network memory on the machine.";
+        kept_bytes => gauge "memory_kept_bytes", "Of it, what its own pages can always have.";
+        /// What it lends now, less while it is short of memory; what pages take beyond that; what the system has back.
+        share_bytes => gauge "memory_share_bytes", "What it lends now.";
+        over_bytes => gauge "memory_over_bytes", "What pages take beyond that.";
+        returned_bytes => gauge "memory_returned_bytes", "What the system has back of it.";
+        /// The machine's own pages, others' clean ones, others' dirty ones: `memory_bytes` by role.
+        local_bytes;
+        hosted_bytes;
+        mirror_bytes;
+        free_bytes;
+        /// Of the view that it goes by: the number, the members, and the incarnation in which it is one itself; 0 for
+        /// none.
+        view => gauge "memory_view", "Number of the view that it goes by.";
+        members => gauge "memory_members", "Nodes in that view.";
+        incarnation => gauge "memory_incarnation", "The incarnation in which it is a member; 0 when it is none.";
+        /// Whether everybody has told what it holds since the view changed.
+        settled: bool => gauge "memory_settled", "Whether all have told what they hold in it.";
+        /// Epochs, and from what age on pages are dropped instead of sent; nothing when none is.
+        epoch: u32 => gauge "memory_epoch", "Number of the epoch.";
+        epochs_planned = counters.epochs_planned
+            => counter "memory_epochs_planned_total", "Epochs that it planned.";
+        #[serde(skip_serializing_if = "Option::is_none")]
+        min_age_ms: Option<u64> => gauge "memory_min_age_seconds", "Age from which pages are dropped.",
+            |m| seconds(m.min_age_ms.or(Some(0)), 1e3);
+        /// How old the oldest page is that it would give up; nothing with free frames.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        oldest_ms: Option<u64> => gauge "memory_oldest_seconds", "Age of the oldest page that it would give up.",
+            |m| seconds(m.oldest_ms, 1e3);
+        /// Pages by where they were found, and that were not. Nothing of storage where the service has none.
+        local: Source = Source::of(counters.local_hits, &counters.local_latency);
+        peer: Source = Source::of(counters.peer_hits, &counters.peer_latency);
+        #[serde(skip_serializing_if = "Option::is_none")]
+        storage: Option<Source> = Some(Source::of(counters.backing_hits, &counters.backing_latency));
+        missed = missed(&counters.misses) => counter "memory_missed_total", "Pages that were not found.";
+        damaged = counters.misses.mismatches.total()
+            => counter "memory_damaged_total", "Payloads that were not what was asked for.";
+        hedges = counters.hedges
+            => counter "memory_hedges_total", "Pages asked of storage beside a slow peer.";
+        hedges_won = counters.hedges_won
+            => counter "memory_hedges_won_total", "Of these, those that storage answered first.";
+        /// Pages that it sent to the nodes that asked, and passed on to those that have them.
+        served = counters.served => counter "memory_served_total", "Pages sent to the nodes that asked.";
+        delegated = counters.delegated
+            => counter "memory_delegated_total", "Requests passed on to a node that has the page.";
+        /// Clean pages that it gave to others, offered and taken; refusals by others and by itself.
+        puts_sent = counters.puts_sent
+            => counter "memory_offered_total", "Clean pages that were offered to others.";
+        puts_stored = counters.puts_stored => counter "memory_given_total", "Clean pages that others took.";
+        refused = counters.refused.total() => counter "memory_refused_total", "Pages that others refused.";
+        refusals = counters.refusals.total()
+            => counter "memory_refusals_total", "Pages of others that it refused.";
+        accepted = counters.accepted => counter "memory_accepted_total", "Pages of others that it took.";
+        dropped = counters.dropped
+            => counter "memory_dropped_total", "Clean pages that left network memory.";
+        mirrors_made = counters.mirrors_made => counter "memory_mirrors_made_total", "Mirrors of its pages.";
+        mirrors_again = counters.mirrors_again => counter "memory_mirrors_again_total", "Mirrors made anew.";
+        mirrors_missing = counters.durable_deficit_pages
+            => gauge "memory_mirrors_missing", "Pages with too few mirrors.";
+        handed_on = counters.handed_on
+            => counter "memory_handed_on_total", "Mirrors given up for others elsewhere.";
+        written_back = counters.written_back
+            => counter "memory_written_back_total", "Dirty pages written to storage.";
+        lost_pages = counters.lost_pages
+            => counter "memory_lost_pages_total", "Pages whose versions were lost.";
+        incarnations_lost = counters.incarnations_lost
+            => counter "memory_incarnations_lost_total", "Times that it was given up while it ran.";
+        notices_lost = counters.notices_lost
+            => counter "memory_notices_lost_total", "Notices dropped because too many waited.";
+        /// Pages that programs said they would use; that came before they were asked for: of these, used, gone unused
+        /// and asked for meanwhile; and those that idle nodes read from storage for this one.
+        hinted = counters.hinted => counter "memory_hinted_total", "Pages that programs said they would use.";
+        prefetched = counters.prefetched
+            => counter "memory_prefetched_total", "Pages that came before they were asked for.";
+        prefetched_used = counters.prefetched_used
+            => counter "memory_prefetched_used_total", "Of these, those used after that.";
+        prefetched_wasted = counters.prefetched_wasted
+            => counter "memory_prefetched_wasted_total", "And those that left unused.";
+        prefetched_late = counters.prefetched_late
+            => counter "memory_prefetched_late_total", "And those asked for meanwhile.";
+        read_early = counters.read_early
+            => counter "memory_read_early_total", "Pages that idle nodes read from storage for it.";
+    }
 }
 
-/// Pages from one source, and how long they took.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-#[allow(missing_docs)]
-pub struct Source {
-    pub pages: u64,
-    #[serde(flatten)]
-    pub took: Took,
+/// Pages that were not found, whatever the reason.
+fn missed(misses: &Misses) -> u64 {
+    let missed = misses.not_here + misses.older + misses.unreachable + misses.unknown;
+    missed + misses.lost + misses.freed
+}
+
+figures! {
+    /// Pages from one source, and how long they took.
+    #[derive(Copy)]
+    #[allow(missing_docs)]
+    pub struct Source {
+        pages => counter "memory_pages_total", "Pages by where they were found.";
+        #[serde(flatten)]
+        took: Took => gauge "memory_latency_p50_seconds", "Median of the latest.", |s| seconds(s.took.p50_ns, 1e9)
+            => gauge "memory_latency_p99_seconds", "99th percentile of the latest.", |s| seconds(s.took.p99_ns, 1e9);
+    }
 }
 
 impl Source {
@@ -100,7 +132,9 @@ impl Memory {
         let (counts, view, epoch) = (service.blocks(), service.view(), service.epoch());
         let bytes = |blocks: u32| u64::from(blocks) * BLOCK_BYTES as u64;
         let (config, share) = (service.config(), service.share());
+        let counted = Memory::counted(&service.counters());
         Memory {
+            storage: counted.storage.filter(|_| config.backing.is_some()),
             lent_bytes: config.bytes as u64,
             kept_bytes: config.local_min_bytes as u64,
             share_bytes: share.bytes as u64,
@@ -117,47 +151,7 @@ impl Memory {
             epoch: epoch.number,
             min_age_ms: (epoch.min_age > Age::NEWEST).then(|| millis(epoch.min_age)).flatten(),
             oldest_ms: millis(service.digest().oldest),
-            ..Memory::counted(&service.counters(), config.backing.is_some())
-        }
-    }
-
-    /// From these counters.
-    pub fn counted(counters: &Counters, has_storage: bool) -> Memory {
-        let misses = &counters.misses;
-        let missed = misses.not_here + misses.older + misses.unreachable + misses.unknown;
-        Memory {
-            epochs_planned: counters.epochs_planned,
-            local: Source::of(counters.local_hits, &counters.local_latency),
-            peer: Source::of(counters.peer_hits, &counters.peer_latency),
-            storage: has_storage
-                .then(|| Source::of(counters.backing_hits, &counters.backing_latency)),
-            missed: missed + misses.lost + misses.freed,
-            damaged: misses.mismatches.total(),
-            hedges: counters.hedges,
-            hedges_won: counters.hedges_won,
-            served: counters.served,
-            delegated: counters.delegated,
-            puts_sent: counters.puts_sent,
-            puts_stored: counters.puts_stored,
-            refused: counters.refused.total(),
-            refusals: counters.refusals.total(),
-            accepted: counters.accepted,
-            dropped: counters.dropped,
-            mirrors_made: counters.mirrors_made,
-            mirrors_again: counters.mirrors_again,
-            mirrors_missing: counters.durable_deficit_pages,
-            handed_on: counters.handed_on,
-            written_back: counters.written_back,
-            lost_pages: counters.lost_pages,
-            incarnations_lost: counters.incarnations_lost,
-            notices_lost: counters.notices_lost,
-            hinted: counters.hinted,
-            prefetched: counters.prefetched,
-            prefetched_used: counters.prefetched_used,
-            prefetched_wasted: counters.prefetched_wasted,
-            prefetched_late: counters.prefetched_late,
-            read_early: counters.read_early,
-            ..Memory::default()
+            ..counted
         }
     }
 }

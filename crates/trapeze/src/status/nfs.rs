@@ -1,5 +1,6 @@
 //! A server of NFS, as it tells of itself.
 
+use super::figures::{Figure, Number, figures};
 use nfs::front::{Counted, Front, name};
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
@@ -8,33 +9,34 @@ use std::rc::Rc;
 /// The front of a node that serves NFS; `None` on every other node.
 pub type SharedFront = Rc<RefCell<Option<Rc<RefCell<Front>>>>>;
 
-/// What it did since its start.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-#[allow(missing_docs)] // the fields are named for people: they are the JSON of `trapeze status`
-pub struct Nfs {
-    pub connections: u64,
-    pub received_bytes: u64,
-    pub sent_bytes: u64,
-    /// Calls that had come before, records that are no call, connections whose clients stood still.
-    pub duplicates: u64,
-    pub refused: u64,
-    pub stalled: u64,
-    pub procedures: Vec<Procedure>,
-    pub clients: Vec<Client>,
+figures! {
+    /// What it did since its start.
+    #[allow(missing_docs)] // the fields are named for people: they are the JSON of `trapeze status`
+    pub struct Nfs {
+        connections => gauge "nfs_connections", "Connections of clients of NFS.";
+        received_bytes => counter "nfs_received_bytes_total", "Bytes that they sent.";
+        sent_bytes => counter "nfs_sent_bytes_total", "Bytes that they were sent.";
+        /// Duplicate calls, records that are no call, connections whose clients stood still.
+        duplicates => counter "nfs_duplicates_total", "Calls that were received more than once.";
+        refused;
+        stalled => counter "nfs_stalled_total", "Connections whose clients stood still.";
+        procedures: Vec<Procedure>;
+        clients: Vec<Client>
+            => gauge "nfs_clients", "Clients of NFS that it heard of.", |nfs| nfs.clients.len() as f64;
+    }
 }
 
-/// Calls of one procedure.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-#[allow(missing_docs)]
-pub struct Procedure {
-    pub name: String,
-    pub calls: u64,
-    pub errors: u64,
-    /// Upper ends of the powers of two within which half of all ended, and 99 of 100.
-    pub p50_us: u64,
-    pub p99_us: u64,
+figures! {
+    /// Calls of one procedure.
+    #[allow(missing_docs)]
+    pub struct Procedure {
+        name: String;
+        calls => counter "nfs_calls_total", "Calls of NFS, by procedure.";
+        errors => counter "nfs_errors_total", "Of these, those that were answered with an error.";
+        /// Upper ends of the powers of two within which half of all ended, and 99 of 100.
+        p50_us => gauge "nfs_latency_p50_seconds", "Median since its start.", |p| p.p50_us as f64 / 1e6;
+        p99_us => gauge "nfs_latency_p99_seconds", "99th percentile since its start.", |p| p.p99_us as f64 / 1e6;
+    }
 }
 
 /// A client, by its address.

@@ -1,5 +1,6 @@
 //! An I/O server's READs by where their blocks were, as it tells of them.
 
+use super::figures::{Figure, Number, figures, seconds};
 use super::report::Took;
 use serde::{Deserialize, Serialize};
 
@@ -14,14 +15,16 @@ pub struct Reads {
     pub disk: SourceReads,
 }
 
-/// READs with one source, and how long they took on the server.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-#[allow(missing_docs)]
-pub struct SourceReads {
-    pub reads: u64,
-    #[serde(flatten)]
-    pub took: Took,
+figures! {
+    /// READs with one source, and how long they took on the server.
+    #[derive(Copy)]
+    #[allow(missing_docs)]
+    pub struct SourceReads {
+        reads => counter "reads_found_total", "Reads answered, by where the slowest block was.";
+        #[serde(flatten)]
+        took: Took => gauge "read_latency_p50_seconds", "Median of the latest.", |s| seconds(s.took.p50_ns, 1e9)
+            => gauge "read_latency_p99_seconds", "99th percentile of the latest.", |s| seconds(s.took.p99_ns, 1e9);
+    }
 }
 
 /// What the sources are called in labels and headings, in the order of [`Reads::all`].

@@ -11,7 +11,7 @@ use super::keys::Keys;
 use super::memory::Memory;
 use super::nfs::{Nfs, SharedFront};
 use super::reads::Reads;
-use super::report::{Disk, Io, Lease, Link, Pool, Report, Scrub, StoreHealth, Wait};
+use super::report::{Disk, Io, Lease, Link, Mount, Pool, Report, Rpc, Scrub, StoreHealth, Wait};
 use crate::machine_stat;
 use crate::older::{name_of, older_text};
 use endpoint::limits::PAGE_BYTES;
@@ -57,6 +57,8 @@ pub struct Source {
     pub members: Option<members::Service>,
     /// Its network memory.
     pub memory: Option<netmem::Service>,
+    /// Its files, if it is a client.
+    pub files: Option<files::Files>,
     /// Its keys and values.
     pub keys: Option<SharedItems>,
     /// Its clients of NFS.
@@ -119,6 +121,7 @@ impl Source {
             names: None,
             members: None,
             memory: None,
+            files: None,
             keys: Some(items),
             nfs: SharedFront::default(),
             directory: Directory::default(),
@@ -158,12 +161,13 @@ impl Source {
             pool: self.pool(),
             io: io.map(|io| self.io(io)),
             memory: self.memory.as_ref().map(Memory::of),
+            mount: self.files.as_ref().map(|files| Mount::counted(&files.report())),
             keys: self.keys.as_ref().map(|items| Keys::of(&items.borrow())),
             nfs: self.nfs(),
             disks: self.disk_reports().await,
             links: self.links(),
-            wait: wait(self.waits.get()),
-            rpc: self.cx.rpc_counters().into(),
+            wait: Wait::counted(&self.waits.get()),
+            rpc: Rpc::counted(&self.cx.rpc_counters()),
             stores: self.stores().map(|(name, health)| StoreHealth::of(name, &health)).collect(),
             gone_files: self.names.as_ref().map_or(0, names::Handle::gone_files),
             restored_due: self.restoration().due,
@@ -229,14 +233,14 @@ impl Source {
         let due = (due > 0).then(|| {
             format!(
                 "{} left to compare with what the disks have; what is opened comes first",
-                files(due)
+                files_text(due)
             )
         });
         let lost = (lost > 0).then(|| {
             format!(
                 "{} whose objects are not on the disks any more: `trapeze check` names them; `rm` them or, to use \
                  what is left, `trapeze check --accept PATH`",
-                files(lost)
+                files_text(lost)
             )
         });
         due.into_iter().chain(lost).collect()
@@ -272,31 +276,11 @@ impl Source {
     }
 
     fn io(&self, server: &stripe::Server) -> Io {
-        let counters = server.counters();
         Io {
             cache_bytes: self.cache_bytes,
-            cached_bytes: counters.cached_bytes,
-            dirty_bytes: counters.dirty_bytes,
-            logged_bytes: counters.logged_bytes,
-            reads: counters.reads,
-            hits: counters.hits,
-            misses: counters.misses,
-            read_bytes: counters.read_bytes,
             found: Reads::of(&server.sources()),
-            network_sent: counters.network_sent,
-            network_hits: counters.network_hits,
-            network_in_place: counters.network_in_place,
-            network_misses: counters.network_misses,
-            network_wrong: counters.network_wrong,
-            network_late: counters.network_late,
-            disk_reads: counters.disk_reads,
-            writes: counters.writes,
-            written_bytes: counters.written_bytes,
-            commits: counters.commits,
-            torn_blocks: counters.torn_blocks,
-            corrupt_blocks: counters.corrupt_blocks,
             damaged_objects: server.damaged().len() as u64,
-            damaged_writes: counters.damaged_writes,
+            ..Io::counted(&server.counters())
         }
     }
 
@@ -315,7 +299,9 @@ impl Source {
     fn links(&self) -> Vec<Link> {
         let all = self.directory.status();
         let told = all.into_iter().filter(|(id, status)| is_of_use(*id, status));
-        told.take(LINKS_MAX).map(|(id, status)| link(id, status)).collect()
+        told.take(LINKS_MAX)
+            .map(|(id, status)| Link { peer: id.0, ..Link::counted(&status) })
+            .collect()
     }
 
     fn leases(&self) -> Vec<Lease> {
@@ -330,7 +316,7 @@ impl Source {
     }
 }
 
-fn files(count: u64) -> String {
+fn files_text(count: u64) -> String {
     if count == 1 { "1 file".into() } else { format!("{count} files") }
 }
 
@@ -356,25 +342,6 @@ fn disk_report(path: &Path, health: Health, held: DiskUsage) -> Disk {
 /// Connected peers, and servers that should be.
 fn is_of_use(id: NodeId, status: &PeerStatus) -> bool {
     !status.transport.is_empty() || members::limits::SERVER_IDS.contains(&id.0)
-}
-
-fn link(id: NodeId, status: PeerStatus) -> Link {
-    Link {
-        peer: id.0,
-        transport: status.transport.to_string(),
-        connections: status.connections,
-        sent: status.tally.sent,
-        sent_bytes: status.tally.sent_bytes,
-        received: status.tally.received,
-        received_bytes: status.tally.received_bytes,
-        drops: status.tally.drops,
-        last_error: status.last_error,
-    }
-}
-
-fn wait(counters: WaitCounters) -> Wait {
-    let WaitCounters { spins, spin_hits, yields, sleeps } = counters;
-    Wait { spins, spin_hits, yields, sleeps }
 }
 
 #[cfg(test)]
