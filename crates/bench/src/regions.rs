@@ -74,7 +74,7 @@ pub fn hold(arguments: &BenchHolder) -> io::Result<()> {
     let region = MemfdRegion::create("bench-holder", pages)?;
     region.touch()?;
     let pool = SharedPool { fd: region.share()?, bytes: pages * PAGE_BYTES };
-    // Who is another node's neighbour is in its first incarnation: that one has to know it.
+    // A neighbour of another node is in its first incarnation: that one has to know it.
     let incarnation = if arguments.member.is_some() { 1 } else { clock::now().0 };
     let config =
         LinkConfig { node: HOLDER, incarnation, cluster: CLUSTER, security: Security::Insecure };

@@ -42,7 +42,7 @@
 // Another thread than the one that opened the endpoint.
 #define TPZ_EPERM 1
 
-// Nobody there has that number.
+// No peer has that number.
 #define TPZ_ENOENT 2
 
 // The system failed without saying how.
@@ -91,7 +91,7 @@
 // The time is up. Of a call: it may have been executed.
 #define TPZ_ETIMEDOUT 110
 
-// Nobody serves the channel at the peer.
+// The channel is not served at the peer.
 #define TPZ_ECONNREFUSED 111
 
 // The peer restarted, or was away for 10 s. A call may have been executed.
@@ -170,7 +170,7 @@ typedef struct tpz_request_t tpz_request_t;
 typedef struct {
   // sizeof(tpz_call_t).
   uint32_t size;
-  // Who is to serve it; 0 is the peer that `connect` named.
+  // The node that is to serve it; 0 is the peer that `connect` named.
   uint16_t to;
   // The service, TPZ_CHANNEL_FIRST to TPZ_CHANNEL_LAST.
   uint16_t channel;
@@ -248,7 +248,7 @@ typedef struct {
   // Where to listen, or NULL: "unix:PATH" (shared memory), "adapter:PATH" (adapters over it), "tcp:HOST:PORT" (port
   // 0: any free one).
   const char *listen;
-  // Whom to connect to at once, or NULL.
+  // The address to connect to at once, or NULL.
   const char *connect;
   // Bytes of payload memory; 0 is 64 MiB. Only what is used costs memory.
   uint64_t memory_bytes;
@@ -387,7 +387,7 @@ typedef void (*tpz_handler_fn_t)(tpz_request_t *request, void *arg);
 
 // What a request asks.
 typedef struct {
-  // Who asks.
+  // The caller.
   uint16_t source;
   // The service.
   uint16_t channel;
@@ -668,13 +668,13 @@ tpz_msg_t *tpz_spinwait_get_rcvmsg(const tpz_ep_t *ep);
 // `msg` is the caller's.
 void *tpz_msg_data(tpz_msg_t *msg);
 
-// Whom the message goes to. Without it: the peer that `connect` named.
+// The receiver of the message. Without it: the peer that `connect` named.
 //
 // Needs:
 // `msg` is the caller's.
 int tpz_set_destination(tpz_msg_t *msg, uint16_t node);
 
-// Who sent a received message; 0 only for an error.
+// The sender of a received message; 0 only for an error.
 //
 // Needs:
 // `msg` is the caller's.

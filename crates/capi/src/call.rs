@@ -33,7 +33,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 pub struct tpz_call_t {
     /// sizeof(tpz_call_t).
     pub size: u32,
-    /// Who is to serve it; 0 is the peer that `connect` named.
+    /// The node that is to serve it; 0 is the peer that `connect` named.
     pub to: u16,
     /// The service, TPZ_CHANNEL_FIRST to TPZ_CHANNEL_LAST.
     pub channel: u16,

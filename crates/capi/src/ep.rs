@@ -43,7 +43,7 @@ pub struct tpz_options_t {
     /// Where to listen, or NULL: "unix:PATH" (shared memory), "adapter:PATH" (adapters over it), "tcp:HOST:PORT" (port
     /// 0: any free one).
     pub listen: *const c_char,
-    /// Whom to connect to at once, or NULL.
+    /// The address to connect to at once, or NULL.
     pub connect: *const c_char,
     /// Bytes of payload memory; 0 is 64 MiB. Only what is used costs memory.
     pub memory_bytes: u64,
@@ -249,7 +249,7 @@ impl Drop for Inside<'_> {
 }
 
 impl Ep {
-    /// Who is meant: 0 is the peer that was connected to.
+    /// The node that is meant: 0 is the peer that was connected to.
     pub fn to(&self, node: u16) -> Outcome<NodeId> {
         match NodeId(node) {
             NodeId(0) if self.peer == NodeId(0) => Err(invalid(

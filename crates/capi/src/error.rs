@@ -13,7 +13,7 @@ use trapeze::service::ServiceError;
 pub const TPZ_OK: c_int = 0;
 /// Another thread than the one that opened the endpoint.
 pub const TPZ_EPERM: c_int = 1;
-/// Nobody there has that number.
+/// No peer has that number.
 pub const TPZ_ENOENT: c_int = 2;
 /// The system failed without saying how.
 pub const TPZ_EIO: c_int = 5;
@@ -46,7 +46,7 @@ pub const TPZ_EMSGSIZE: c_int = 90;
 pub const TPZ_ENOBUFS: c_int = 105;
 /// The time is up. Of a call: it may have been executed.
 pub const TPZ_ETIMEDOUT: c_int = 110;
-/// Nobody serves the channel at the peer.
+/// The channel is not served at the peer.
 pub const TPZ_ECONNREFUSED: c_int = 111;
 /// The peer restarted, or was away for 10 s. A call may have been executed.
 pub const TPZ_EHOSTDOWN: c_int = 112;

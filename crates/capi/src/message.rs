@@ -220,7 +220,7 @@ pub unsafe extern "C" fn tpz_msg_data(msg: *mut tpz_msg_t) -> *mut c_void {
     unsafe { on_msg("tpz_msg_data", msg, |msg| Ok(msg.content.get().cast())) }.unwrap_or(null_mut())
 }
 
-/// Whom the message goes to. Without it: the peer that `connect` named.
+/// The receiver of the message. Without it: the peer that `connect` named.
 ///
 /// # Safety
 /// `msg` is the caller's.
@@ -235,7 +235,7 @@ pub unsafe extern "C" fn tpz_set_destination(msg: *mut tpz_msg_t, node: u16) -> 
     code(unsafe { on_msg("tpz_set_destination", msg, body) })
 }
 
-/// Who sent a received message; 0 only for an error.
+/// The sender of a received message; 0 only for an error.
 ///
 /// # Safety
 /// `msg` is the caller's.

@@ -28,7 +28,7 @@ pub struct tpz_request_t {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct tpz_request_info_t {
-    /// Who asks.
+    /// The caller.
     pub source: u16,
     /// The service.
     pub channel: u16,

@@ -1,4 +1,4 @@
-//! Who may do what: users, groups and capabilities in a mount, and those of who runs the command.
+//! Permissions: users, groups and capabilities in a mount, and those of the command's user.
 
 use crate::common::{Cluster, cannot_mount, free_ports, lacks, program, shell, text};
 use std::fs::{self, Permissions};
@@ -237,7 +237,7 @@ fn commands_have_the_groups_of_who_runs_them() {
     fs::write(&file, "of the group").unwrap();
     chown(&file, Some(0), Some(3999)).unwrap();
     chmod(&file, 0o640);
-    // Who runs it may not be able to reach where it was built.
+    // Its user may not be able to reach where it was built.
     let copy = cluster.beside("trapeze");
     shell(&cluster.beside(""), 60, &format!("cp {} {}", text(program()), text(&copy)));
     let address = format!("tcp:{listen}");

@@ -129,7 +129,7 @@ fn append_in_turns(here: &Path, there: &Path) {
     assert!(text == expected, "{text}");
 }
 
-/// Who has a file open goes on reading it when another machine renames a new one over it.
+/// A reader of an open file goes on reading it when another machine renames a new one over it.
 fn rename_over_open(here: &Path, there: &Path) {
     fs::write(here.join("name"), "old ".repeat(100_000)).unwrap();
     let mut open = File::open(there.join("name")).unwrap();

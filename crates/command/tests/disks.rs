@@ -23,7 +23,7 @@ fn a_manager_whose_directory_is_removed() {
     let copied = |name: &str| trapeze(&["cp", "-c", &target, text(&file), name]).status.success();
     assert!(!copied(":/file"));
     nobody_joins_any_more(&target);
-    // Who looks is no member, and so it sees why.
+    // The looking command is no member, and so it sees why.
     let told = |arguments: &[&str]| {
         let done = trapeze(&[arguments, &["-c", &target]].concat());
         let well = arguments[0] != "status";
@@ -130,7 +130,7 @@ fn a_disk_that_is_removed_under_its_server() {
     }
     cluster.processes.take_mount().unwrap().kill().unwrap();
     crate::common::detach(&cluster.at(""));
-    // Nobody makes it anew.
+    // It is not made anew.
     assert!(!disk.exists());
     cluster.processes.take_server(1).unwrap().stop().unwrap();
     let said = refusal(&["serve", "--config", text(&cluster.beside("cluster/io1.toml"))]);

@@ -91,7 +91,7 @@ pub(crate) struct State {
     pub written: Written<Rc<Verifiers>>,
     /// Columns that this client wrote to, a bit for each.
     pub columns: u32,
-    /// Something was sent again in this write session: only the objects know how long the file is.
+    /// Something was retransmitted in this write session: only the objects know how long the file is.
     pub resent: bool,
     pub failure: Failure,
     /// In the queue of files with work.

@@ -14,7 +14,7 @@
 //! | call | promise when it returns |
 //! | --- | --- |
 //! | *write* | none but that every later read here sees it |
-//! | *close* | every byte is at its I/O servers and visible to the next open anywhere; a copy stays here until it is stable, within 1 s, and is sent again when a server forgot it |
+//! | *close* | every byte is at its I/O servers and visible to the next open anywhere; a copy stays here until it is stable, within 1 s, and is retransmitted when a server forgot it |
 //! | *fsync*, O_SYNC | on stable storage, the name too |
 //!
 //! Invariant: a byte that an application wrote is in [`written::Written`] until a commit with the verifier of its send

@@ -181,8 +181,8 @@ impl Files {
         }
     }
 
-    /// Makes sure that there is a write session before bytes are sent: there is none when a closed file is sent again
-    /// to a server that forgot it, or when a map is written back after its handle is released.
+    /// Makes sure that there is a write session before bytes are sent: there is none when a closed file is
+    /// retransmitted to a server that forgot it, or when a map is written back after its handle is released.
     pub(crate) async fn begin_session(&self, file: &Rc<File>) -> Result<(), Errno> {
         if self.has_session(file) {
             return Ok(());
@@ -221,7 +221,7 @@ impl Files {
         result
     }
 
-    /// What is about to be sent again was lost, and the manager may have asked the objects for the length meanwhile:
+    /// What is about to be retransmitted was lost, and the manager may have asked the objects for the length meanwhile:
     /// it is what they have by now and what is still held here, whichever ends later.
     async fn recover_length(&self, file: &Rc<File>) -> Result<(), Errno> {
         let needed = |state: &State| state.local.is_none() && !state.written.is_empty();
@@ -279,8 +279,8 @@ impl Files {
         }
     }
 
-    /// What was sent again may have given way to something newer, a truncation by another client for one: the length is
-    /// what the objects have, unless more is written or heard meanwhile: then they are to be asked again.
+    /// Retransmitted writes may have given way to something newer, a truncation by another client for one: the length
+    /// is that of the objects, unless more is written or heard meanwhile: then they are to be asked again.
     async fn measure_resent(&self, file: &Rc<File>) -> Result<(), Errno> {
         if !std::mem::take(&mut file.state.borrow_mut().resent) {
             return Ok(());

@@ -273,7 +273,7 @@ impl Files {
         file: &Rc<File>,
         send: &Send<Rc<Verifiers>>,
     ) -> Result<Verifiers, Errno> {
-        let as_new = self.cx.has_bug(Bug::SentAgainAsNew);
+        let as_new = self.cx.has_bug(Bug::RetransmittedAsNew);
         let how = match send.earlier.as_deref() {
             Some(earlier) if !as_new => Write::Again(earlier),
             None if send.alone => Write::Stable,

@@ -14,8 +14,8 @@
 //! Every piece remembers the oldest write that it stands for, so a newer write over it cannot make a flush or an fsync
 //! end early.
 //!
-//! `V` tells which incarnation of which servers holds a sent piece, and as which write (`stripe::Verifiers`). A piece
-//! that is sent again brings it along: the servers decide by it what is newer. Until then this client cannot know, so
+//! `V` tells which incarnation of which servers holds a sent piece, and as which write (`stripe::Verifiers`). A
+//! retransmitted piece brings it along: the servers decide by it what is newer. Until then this client cannot know, so
 //! what others may have written over is *shadowed*: reads take it from the servers.
 
 use crate::gather::Gather;
@@ -44,7 +44,7 @@ pub struct Send<V> {
     pub data: Vec<Frame>,
     /// How many.
     pub bytes: u64,
-    /// Who had them before and lost them, if they are sent again.
+    /// The incarnations that had them before and lost them, if they are retransmitted.
     pub earlier: Option<V>,
     /// A caller waits for them to be stable, and for nothing else: no commit is needed if the servers make them so at
     /// once.
@@ -56,7 +56,7 @@ pub struct Send<V> {
 pub enum Sent<V> {
     /// The servers have the bytes.
     Kept(V),
-    /// They have to be sent again.
+    /// They have to be retransmitted.
     Again,
     /// On stable storage.
     Stable,
@@ -69,7 +69,7 @@ pub enum Sent<V> {
 pub enum Fate {
     /// On stable storage.
     Stable,
-    /// A server forgot it: to be sent again.
+    /// A server forgot it: to be retransmitted.
     Lost,
     /// Nothing: the commit did not reach one of its servers, or failed there.
     Unknown,
@@ -89,7 +89,7 @@ struct Piece<V> {
     data: Gather,
     bytes: u64,
     state: State<V>,
-    /// Who had it before and lost it, while it is sent again.
+    /// The incarnation that had it before and lost it, while it is retransmitted.
     earlier: Option<V>,
     /// Another client may have written since it was sent.
     shadowed: bool,
@@ -262,8 +262,8 @@ impl<V: Clone> Written<V> {
     }
 
     /// Another client may have written over what was sent, or cut it off: reads take it from the servers from now on.
-    /// The copies stay, to be sent again should a server forget them. Until that is known to have been a cut, the file
-    /// is at least as long as they reach.
+    /// The copies stay, to be retransmitted should a server forget them. Until that is known to have been a truncation,
+    /// the file is at least as long as they reach.
     pub fn shadow_sent(&mut self, cut: bool) {
         for piece in self.pieces.values_mut() {
             let sent = piece.earlier.is_some() || piece.verifiers().is_some();

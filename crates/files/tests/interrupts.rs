@@ -378,8 +378,8 @@ fn a_lock_that_is_interrupted_again_and_again_keeps_no_place_from_reads() {
     assert_eq!(world.block_on(client.set_lock(open, 1, write, true, false)), Ok(()));
 }
 
-/// Who only asks waits as long as the mount is told to; a change, which must not be made twice, as long as the manager
-/// would keep its answer.
+/// An operation that only asks waits as long as the mount is told to; a change, which must not be made twice, as long
+/// as the manager would keep its answer.
 #[test]
 fn a_manager_that_is_away_is_waited_for() {
     let limits = Config::for_pool(CLIENT_PAGES * 4096);

@@ -217,7 +217,7 @@ fn a_length_is_not_measured_by_an_old_layout() {
     world.block_on(client.flush(open)).expect("sent, and the session goes on");
     (10..14).for_each(|id| world.restart(id));
     world.run(Duration::from_secs(5));
-    assert_eq!(world.files(0).report().held_bytes, 0, "sent again");
+    assert_eq!(world.files(0).report().held_bytes, 0, "retransmitted");
     let names = world.names(1).1;
     world.block_on_node(101, async move {
         let layout = names.get_attr(file).await.expect("attributes").layout.expect("a layout");

@@ -124,7 +124,7 @@ pub enum Unanswered {
 /// A command for other nodes.
 #[derive(Debug)]
 pub struct Carry {
-    /// Whose keys.
+    /// The tenant of the keys.
     pub tenant: TenantNo,
     /// What the commands are written in.
     pub dialect: Dialect,

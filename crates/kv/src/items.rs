@@ -141,7 +141,7 @@ pub struct Items {
     entries: Entries,
     chains: Box<[u32]>,
     tenants: Vec<Tenant>,
-    /// Whose half commands and unread answers have lately left no room.
+    /// Tenants whose half commands and unread answers have lately left no room.
     short: Option<TenantNo>,
     memory_bytes: usize,
     value_bytes_max: usize,
@@ -160,7 +160,7 @@ pub struct Items {
     ready: Ready,
     /// Commands of other nodes whose replies have come.
     carried_ready: Ready,
-    /// Who keeps which key, where several nodes are one key space.
+    /// Owners of keys, where several nodes are one key space.
     owners: Option<Owners>,
     /// Commands for other nodes.
     carries: VecDeque<Carry>,

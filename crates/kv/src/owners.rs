@@ -25,7 +25,7 @@ pub fn slot_of(key: &[u8]) -> usize {
 /// Nanoseconds of a millisecond.
 const MS: u64 = 1_000_000;
 
-/// Who keeps which key.
+/// Owners of keys.
 #[derive(Debug)]
 pub struct Owners {
     /// Its reports are of members that have said that they serve keys in this view.

@@ -20,7 +20,7 @@ use std::time::Duration;
 /// Pause before a page is asked for again that there was no memory for.
 const FETCH_PAUSE: Duration = Duration::from_millis(2);
 
-/// Who does what [`Items`] ask for. Cloning it is cheap.
+/// The service that does what [`Items`] ask for. Cloning it is cheap.
 #[derive(Clone)]
 pub struct Courier(Rc<Inner>);
 

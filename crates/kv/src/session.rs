@@ -102,7 +102,7 @@ impl Session {
         }
     }
 
-    /// Whose items it works on.
+    /// The tenant whose items it works on.
     pub fn tenant(&self) -> TenantNo {
         self.tenant
     }

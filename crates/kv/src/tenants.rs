@@ -59,7 +59,7 @@ pub enum BadTenants {
     /// A bound.
     #[error("tenant {name}: its least, {min} bytes, is more than its most, {max} bytes")]
     Bounds {
-        /// Whose.
+        /// The tenant.
         name: String,
         /// Its least.
         min: usize,

@@ -334,7 +334,7 @@ fn one_client_makes_the_new_value() {
     ]);
 }
 
-/// Nobody was told to make a new value when it is replaced by an older one: then the next one to ask is.
+/// No client was told to make a new value when it is replaced by an older one: then the next one to ask is.
 #[test]
 fn an_older_value_leaves_open_who_makes_a_new_one() {
     script(&[

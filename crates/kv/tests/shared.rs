@@ -236,7 +236,7 @@ fn keys_that_have_moved_take_no_memory_where_they_were() {
     assert_eq!(scan(&mut world, resp, "").0.len(), there);
 }
 
-/// Whoever reads nothing has no more than its part of the node's frames, which messages need.
+/// A client that reads nothing has no more than its part of the node's frames, which messages need.
 #[test]
 fn answers_that_nobody_reads_wait_in_memory_of_the_items() {
     let mut world = long_world();

@@ -74,7 +74,7 @@ pub enum Security {
     Insecure,
 }
 
-/// Who this node is to other nodes.
+/// This node, as others know it.
 #[derive(Debug)]
 pub struct LinkConfig {
     /// Its id; 0 when it is to be given one by the first node it connects to.

@@ -194,7 +194,7 @@ fn a_log_that_is_removed_takes_nothing_more() {
     }
 }
 
-/// Whoever asks what is wrong becomes a member first.
+/// A program that asks what is wrong becomes a member first.
 #[test]
 fn the_open_log_of_members_goes_on() {
     let temporary = TempDir::new().unwrap();

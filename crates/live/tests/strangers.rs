@@ -1,4 +1,4 @@
-//! Who is refused, who does not speak the language, and who is not there: each has its reason in the log, in few lines.
+//! Peers that are refused, do not speak the protocol, or are not there: each has its reason in the log, in few lines.
 
 use crate::sides::*;
 use live::clock;

@@ -1,4 +1,4 @@
-//! Who holds which page: the entries of the slots that a node keeps (SOSP'95: the global cache directory).
+//! Holders of pages: the entries of the slots that a node keeps (SOSP'95: the global cache directory).
 //!
 //! Clean copies are soft state: an entry of them alone may be forgotten, and is made again when its holders register
 //! anew. Mirrors, the copies of a version that is nowhere else, are hard state: an entry with one is never forgotten,
@@ -47,7 +47,7 @@ pub struct Entry {
     pub id: PageId,
     /// Its newest version that was registered.
     pub version: Version,
-    /// Who holds that version.
+    /// Holders of that version.
     pub holders: ArrayVec<Holder, HOLDERS_MAX>,
     /// Mirrors of that version that there are to be; 0 when it is on stable storage, or nobody has said.
     pub copies: u8,
@@ -94,7 +94,7 @@ impl Entry {
         self.holders.is_empty() && !self.lost && !self.crowded
     }
 
-    /// Nobody has a version that is not on stable storage.
+    /// A version that is not on stable storage has no holder.
     fn is_gone(&self) -> bool {
         self.holders.is_empty() && self.copies > 0
     }
@@ -151,7 +151,7 @@ pub enum Refusal {
 /// What a look-up says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lookup<'a> {
-    /// Who has the page in a version that will do.
+    /// The page has holders in a version that will do.
     Held(&'a Entry),
     /// That version, or a newer one, existed in network memory only and is gone.
     Lost(Version),
@@ -216,7 +216,7 @@ impl Directory {
         self.slab.iter().filter(|entry| !entry.is_empty())
     }
 
-    /// Who has the page in version `at_least` or a newer one.
+    /// Holders of the page in version `at_least` or a newer one.
     pub fn look_up(&self, id: PageId, at_least: Version) -> Lookup<'_> {
         match self.entry(id) {
             Some(entry) if entry.version < at_least => Lookup::Unknown,
@@ -284,7 +284,7 @@ impl Directory {
         Some(self.remove(at))
     }
 
-    /// Nobody has a copy but those who are named.
+    /// Every holder of a copy is named.
     pub fn handle_dispersed(&mut self, id: PageId) {
         let Some(at) = self.find(id) else { return };
         self.slab[at].crowded = false;

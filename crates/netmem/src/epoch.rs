@@ -96,7 +96,7 @@ pub struct Epoch {
     pub replacements: u32,
     /// Every node's part, in the order of their numbers.
     pub shares: Vec<Share>,
-    /// Who plans the next one: the node with the largest weight, of several the lowest.
+    /// The planner of the next one: the node with the largest weight, of several the lowest.
     pub next: NodeId,
 }
 

@@ -108,8 +108,8 @@ impl Epochs {
         spent.then_some(Ending::Spent)
     }
 
-    /// Who plans the next epoch: whom this one names, while it is alive and not twice an epoch late; else the first of
-    /// `live` nodes, which are in the order of their numbers.
+    /// The planner of the next epoch: the node that this one names, while it is alive and not twice an epoch late; else
+    /// the first of `live` nodes, which are in the order of their numbers.
     pub fn initiator(&self, now: Time, live: &[NodeId]) -> Option<NodeId> {
         let named = self.current.next;
         let late = now.since(self.since) > self.config.period * 2;

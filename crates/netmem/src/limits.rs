@@ -168,7 +168,7 @@ pub const SHRINK_RETRY: Duration = Duration::from_millis(500);
 pub const HINT_SHARE: usize = 4;
 /// Spaces remembered as freed: 24 bytes each.
 pub const FREED_MAX: usize = 4096;
-/// How long a freed space is remembered at least: longer than any message is sent again.
+/// How long a freed space is remembered at least: longer than any message is retransmitted.
 pub const FREED_SPAN: Duration = Duration::from_secs(60);
 /// How long a private space's pages outlive a node that went down without coming back: it may have been paused only.
 pub const ORPHAN_SPAN: Duration = Duration::from_secs(60);

@@ -101,7 +101,7 @@ pub struct Page {
     pub until: Time,
     /// Its bytes are on their way to somebody: it stays where it is.
     pub busy: bool,
-    /// Somebody else may have this version: another write makes another one.
+    /// Another node may have this version: another write makes another one.
     seen: bool,
 }
 
@@ -133,11 +133,11 @@ pub struct Arrival {
     pub class: Class,
     /// Where else that content is.
     pub durability: Durability,
-    /// Who sent it has kept a copy.
+    /// The sender has kept a copy.
     pub duplicate: bool,
     /// It came from network memory: this is not its first use.
     pub reused: bool,
-    /// Nobody has asked for it yet: if nobody has then, it is the first page to leave.
+    /// It was not asked for yet: if that is so then, it is the first page to leave.
     pub ahead_until: Option<Time>,
 }
 

@@ -69,7 +69,7 @@ pub mod op {
     pub const EPOCH: u16 = 9;
     /// The epoch's ages are wrong: plan the next one.
     pub const HASTEN: u16 = 10;
-    /// Who holds the pages of an extent.
+    /// Holders of the pages of an extent.
     pub const LOOK_UP: u16 = 11;
     /// The bytes of several pages of an extent.
     pub const GET_MULTI: u16 = 12;
@@ -77,7 +77,7 @@ pub mod op {
     pub const MIRROR_AGAIN: u16 = 13;
     /// Let me be the only one who writes to this page.
     pub const LEASE: u16 = 14;
-    /// Somebody else wants to write to this page: make it durable and forget it.
+    /// Another node wants to write to this page: make it durable and forget it.
     pub const REVOKE: u16 = 15;
     /// Read these pages from stable storage and keep them for me.
     pub const FETCH_AHEAD: u16 = 16;
@@ -211,7 +211,7 @@ pub struct MirrorAgain {
     pub version: Version,
     /// Mirrors that there are to be.
     pub copies: u8,
-    /// Who has one already, or has just refused; 0 is nobody.
+    /// Nodes that have one already, or have just refused; 0 is none.
     pub avoid: [NodeId; AVOID_MAX],
 }
 
@@ -235,7 +235,7 @@ fields!(Lease { id, view, incarnation });
 pub enum LeaseReply {
     /// The lease, or what was given back: the page's newest version.
     Granted(Version),
-    /// Somebody holds it and cannot give it back now, or the view has just changed: ask again.
+    /// Another node holds it and cannot give it back now, or the view has just changed: ask again.
     Busy,
     /// The node keeps no directory entry for the page in its view, which has this number.
     NotHome(u64),

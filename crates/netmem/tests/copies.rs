@@ -114,7 +114,7 @@ fn a_copy_that_its_directory_did_not_hear_of_goes() {
     check_seen_after(1, &mut world, 2, id);
 }
 
-/// Who is told to drop it has not, and is told again.
+/// The holder that is told to drop it has not, and is told again.
 #[test]
 fn a_page_that_is_just_being_written_is_dropped_afterwards() {
     let (mut world, disk) = with_disk(3, 64);
@@ -271,7 +271,7 @@ fn what_was_read_between_two_lives_is_not_kept() {
     assert_eq!((world.read(5, id, 0).0, world.read(3, id, 0).0), (late(2), late(2)));
 }
 
-/// Who wrote the page meanwhile is down, and its directory knows nothing of it any more.
+/// The page's last writer is down, and its directory knows nothing of it any more.
 #[test]
 fn what_a_read_brings_that_began_in_another_view_is_not_kept() {
     let (mut world, disk) = with_disk(5, 64);
@@ -364,7 +364,7 @@ fn what_one_node_is_not_told_keeps_nobody_else_from_hearing_that_his_copy_goes()
     check_seen(&mut world, 2, id);
 }
 
-/// Nobody finds out by himself that his mirror is outdated.
+/// Holders cannot detect outdated mirrors themselves.
 #[test]
 fn who_could_not_be_told_that_his_mirror_is_outdated_is_told_later() {
     let mut world = World::new(5, |_| small(64));
@@ -435,7 +435,7 @@ fn mirrors_are_dropped_when_a_newer_version_is_on_stable_storage() {
     assert_eq!(world.read(1, own, 0).0, 2);
 }
 
-/// Nobody else may have what a node writes.
+/// No other node may have what a node writes.
 #[test]
 fn what_a_writer_evicts_goes_nowhere() {
     let (mut world, disk) = with_disk(4, 32);

@@ -283,7 +283,7 @@ fn incarnation_of(node: NodeId, incarnation: u64) -> u64 {
     u64::from(node.0) << 48 ^ incarnation
 }
 
-/// A kept reply for a request that came again, perhaps with another token than the one the reply was made for.
+/// A kept reply for a duplicate request, perhaps with another token than the one the reply was made for.
 fn for_token(kept: &Control, token: Token) -> Control {
     let mut control = *kept;
     let header = Header { token, ..ControlView::checked_before(kept).header() };

@@ -20,7 +20,7 @@ impl CallId {
 /// What a call says, but for its frames.
 #[derive(Clone, Copy, Debug)]
 pub struct Start<'a> {
-    /// Who is to serve it.
+    /// The node that is to serve it.
     pub to: NodeId,
     /// The service.
     pub channel: Channel,

@@ -96,7 +96,7 @@ impl From<CallError> for Errno {
 pub mod status {
     /// The first status that a service may not use.
     pub const RESERVED: u16 = 0xff00;
-    /// Nobody serves the channel.
+    /// The channel is not served there.
     pub const REFUSED: u16 = 0xff01;
     /// No room for the request or its payload; it was not executed.
     pub const OVERLOADED: u16 = 0xff02;

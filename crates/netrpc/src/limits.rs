@@ -16,7 +16,7 @@ pub const WINDOW_PAGES_MAX: u16 = 2048;
 pub const WINDOW_PAGES_MIN: u16 = 256;
 /// Pages of request payload that all sessions of a server share: 64 MiB.
 pub const BUDGET_PAGES: usize = 16 * 1024;
-/// How long a request may stay unanswered before it is sent again; doubles up to [`RETRY_MAX`].
+/// How long a request may stay unanswered before it is retransmitted; doubles up to [`RETRY_MAX`].
 pub const RETRY: Duration = Duration::from_millis(250);
 /// Longest time between two sendings of a request.
 pub const RETRY_MAX: Duration = Duration::from_secs(2);

@@ -15,7 +15,7 @@ use wire::{Channel, ControlView, Kind, NodeId, Time};
 /// What a node's calls are configured by.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Who we are.
+    /// This node.
     pub id: NodeId,
     /// Which incarnation of us: another number in each, and a greater one where the clock allows.
     pub incarnation: u64,
@@ -92,11 +92,11 @@ pub enum Event {
 pub struct Counters {
     /// Requests sent for the first time.
     pub calls: u64,
-    /// Requests sent again.
+    /// Requests retransmitted.
     pub retries: u64,
     /// Requests given out for execution.
     pub executed: u64,
-    /// Requests that came again and were answered from the slot or ignored.
+    /// Duplicate requests that were answered from the slot or ignored.
     pub duplicates: u64,
     /// Replies that nobody waits for.
     pub stale_replies: u64,
@@ -110,7 +110,7 @@ pub struct Counters {
     pub credit_stalls: u64,
     /// Answers lost because too many waited for the send ring.
     pub answers_lost: u64,
-    /// Requests that came again when their reply was not kept any more.
+    /// Duplicate requests received when their reply was not kept any more.
     pub forgotten: u64,
 }
 

@@ -12,7 +12,7 @@ use wire::{Channel, Control, NodeId, SessionEpoch, Time, Token};
 /// Names a request under execution; its reply needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestKey {
-    /// Who sent the request: the caller, or who forwarded its call.
+    /// The sender of the request: the caller, or the node that forwarded its call.
     pub source: NodeId,
     /// The incarnation of `source`: with slot and sequence it names the call for ever.
     pub client: u64,
@@ -28,7 +28,7 @@ pub struct RequestKey {
     pub once: bool,
     /// When the caller stops waiting, by the clock here; [`Time::NEVER`] for never.
     pub deadline: Time,
-    /// Who gets the reply.
+    /// The node that gets the reply.
     pub origin: NodeId,
     pub(crate) epoch: SessionEpoch,
     pub(crate) origin_epoch: SessionEpoch,

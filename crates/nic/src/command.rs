@@ -67,9 +67,9 @@ impl From<HostFrame> for Piece {
 /// A packet's head: what the link carries with every packet. All but fragments carry a whole message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Packet {
-    /// Who sent it.
+    /// The sender.
     pub source: NodeId,
-    /// Who is to receive it.
+    /// The receiver.
     pub destination: NodeId,
     /// The message's number at its source; 0, 1, 2 in the order of posting.
     pub number: u64,
@@ -93,7 +93,7 @@ impl Packet {
 /// A transfer that an engine is to make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transfer {
-    /// Who makes it.
+    /// The engine that makes it.
     pub engine: Engine,
     /// Which way.
     pub direction: Direction,

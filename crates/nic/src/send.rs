@@ -9,9 +9,9 @@ use wire::{NodeId, Token};
 /// What a message to be sent says beside its payload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Send {
-    /// Who sends it.
+    /// The sender.
     pub source: NodeId,
-    /// Who is to receive it.
+    /// The receiver.
     pub destination: NodeId,
     /// The right to land in frames of the receiver's choice, or none.
     pub token: Token,

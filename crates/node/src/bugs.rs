@@ -72,8 +72,8 @@ bugs! {
     TokenKeyIgnored = 39, "endpoint: a stale token gives its payload the frames of another call.";
     QuarantineHasty = 40, "names: objects that no file claims are removed although the store is older than they are.";
     StaleMapUsed = 41, "stripe client: a block map of an earlier epoch is used.";
-    WriteOrderIgnored = 42, "stripe server: what is sent again after a restart is written over what is newer.";
-    SentAgainAsNew = 43, "files: what is sent again after a restart is sent as if it were a new write.";
+    WriteOrderIgnored = 42, "stripe server: writes retransmitted after a restart replace newer ones.";
+    RetransmittedAsNew = 43, "files: writes retransmitted after a restart are sent as new ones.";
     LengthBeforeCutAdopted = 44, "names: a close records a final size that is older than a truncation.";
     LossNotNoticed = 45, "names: a sync does not notice that a power cut took changes.";
     StableNotCommitted = 46, "stripe server: a WRITE that shall be stable is not committed.";

@@ -44,7 +44,7 @@ impl Drop for Trailer {
 /// A call to start.
 #[derive(Debug)]
 pub struct Call<'a> {
-    /// Who is to serve it.
+    /// The node that is to serve it.
     pub to: NodeId,
     /// The service.
     pub channel: Channel,
@@ -97,7 +97,7 @@ impl fmt::Debug for Reply {
 
 /// A request to execute, answered by [`crate::Cx::reply`]. Dropping it leaves the caller to its deadline.
 pub struct Request {
-    /// Who sent it.
+    /// The caller.
     pub source: NodeId,
     /// The operation.
     pub op: u16,

@@ -246,7 +246,7 @@ pub struct DiskDone {
     pub result: Result<DiskReply, DiskError>,
 }
 
-/// Who asks for a file operation.
+/// The caller of a file operation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Caller {
     /// User.
@@ -559,7 +559,7 @@ pub enum FileReply {
 pub struct FileRequest {
     /// The front's own number; comes back.
     pub front: u64,
-    /// Who asks.
+    /// The caller.
     pub caller: Caller,
     /// What for.
     pub op: FileOp,

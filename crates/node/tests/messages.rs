@@ -65,7 +65,7 @@ fn they_arrive_in_order_and_payloads_land_where_the_token_says() {
     assert_eq!(take(&two), Some((4, b"myself".to_vec())));
 }
 
-/// Nobody reads: half of the ring fills up, the rest is dropped, and calls go on.
+/// Without a reader half of the ring fills up, the rest is dropped, and calls go on.
 #[test]
 fn a_reader_that_is_gone_stops_no_call() {
     let mut net = Net::new(2);

@@ -17,7 +17,7 @@ pub struct BareCopies {
     source: Vec<u8>,
 }
 
-/// Whose pages the handler copies.
+/// The program whose pages the handler copies.
 static FAULTING: AtomicPtr<BareCopies> = AtomicPtr::new(null_mut());
 
 impl BareCopies {

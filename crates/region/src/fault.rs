@@ -32,7 +32,7 @@ static SLOTS: [Slot; REGIONS_MAX] = [const {
         inside: AtomicUsize::new(0),
     }
 }; REGIONS_MAX];
-/// Who changes the table, or the handler.
+/// Programs that change the table, or the handler.
 static CHANGE: Mutex<()> = Mutex::new(());
 /// What was there before the handler: made once, never freed.
 static BEFORE: AtomicPtr<libc::sigaction> = AtomicPtr::new(null_mut());

@@ -61,7 +61,7 @@ use table::Table;
 use uffd::{Features, OpenError, Origin, PageMap, Uffd};
 use wire::checksum::crc32c;
 
-/// Who serves a region's faults.
+/// The server of a region's faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Faults {
     /// The faulting thread itself, in a handler of SIGBUS: the fastest, and every user may. A system call that
@@ -78,7 +78,7 @@ pub struct RegionConfig {
     pub frames: usize,
     /// Bytes of a page: the kernel's 4096, or a power of two up to [`PAGE_BYTES_MAX`].
     pub page_bytes: usize,
-    /// Who serves faults.
+    /// The server of faults.
     pub faults: Faults,
     /// Faults served at the same time; at most a quarter of the frames.
     pub contexts: usize,

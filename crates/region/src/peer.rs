@@ -1,6 +1,6 @@
 //! Pages in the memory that other nodes lend (`netmem::Service`), asked for by the faulting thread itself.
 //!
-//! Who has which page, whom to ask next and what an answer means is [`netmem::guest`]'s; here are the links, and the
+//! Holders of pages, the next one to ask and what an answer means is [`netmem::guest`]'s; here are the links, and the
 //! threads.
 //!
 //! | part | what it does |

@@ -118,7 +118,7 @@ impl<T: Copy + Default> Ring<T> {
 /// A frame, or whose frame it may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame {
-    /// Nobody's.
+    /// Free.
     Free,
     /// This page was put into it once: it is free when the page has left.
     Of(usize),

@@ -101,8 +101,8 @@ impl Write {
         }
     }
 
-    /// Whether `reader` must see it (or something later). Who opened the file before it was sent again goes on with the
-    /// length and the bytes that it found then.
+    /// Whether `reader` must see it (or something later). A reader that opened the file before it was retransmitted
+    /// goes on with the length and the bytes that it found then.
     fn is_visible(&self, reader: &Reader) -> bool {
         let own = self.mount == reader.mount && self.ack.is_some_and(|ack| ack <= reader.begin);
         let there = if own { reader.begin } else { reader.opened };
@@ -132,7 +132,7 @@ impl Write {
     }
 }
 
-/// Who reads, with what right to see others' writes.
+/// A reader, with its right to see others' writes.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader {
     /// The mount.
@@ -400,7 +400,7 @@ impl DataCheck {
         }
     }
 
-    /// All servers run again: soon survivors will have sent again what was lost.
+    /// All servers run again: soon survivors will have retransmitted what was lost.
     pub fn servers_back(&mut self, now: Picos) {
         for id in &self.volatile {
             let write = &mut self.writes[id.0 as usize];

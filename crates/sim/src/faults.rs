@@ -29,7 +29,7 @@ impl Nodes {
 /// What a message is, as far as rules ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Who sends it.
+    /// The senders.
     pub from: NodeId,
     /// To whom.
     pub to: NodeId,

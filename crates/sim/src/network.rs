@@ -7,7 +7,7 @@
 //! A message that is still filling starts when it is posted, if its link is idle, so that only its last part is still
 //! to be sent when that has come (cut-through); else it is sent when it is whole.
 //!
-//! It is best effort on purpose: nothing is sent again, a message for a node that is down is lost, and what was sent
+//! It is best effort on purpose: nothing is retransmitted, a message for a node that is down is lost, and what was sent
 //! to a node's former incarnation arrives in its next one.
 //!
 //! Invariant: every packet has one head event and one tail event; its buffer is free again after its tail and its

@@ -196,7 +196,7 @@ impl World {
             return Err(error);
         }
         let boot = self.machine(node).boot;
-        self.trace.line(now, node, "world", format_args!("starts, life {boot}"));
+        self.trace.line(now, node, "world", format_args!("starts, incarnation {boot}"));
         for peer in self.nodes() {
             if peer != node && self.is_up(peer) {
                 self.link_event(node, peer, true, Picos::micros(200));

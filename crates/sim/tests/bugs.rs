@@ -32,7 +32,7 @@ const FOUND: [Bug; 24] = [
     Bug::LastRecordSkipped,
     Bug::SourceNameKept,
     Bug::FsyncNotWaitedFor,
-    Bug::SentAgainAsNew,
+    Bug::RetransmittedAsNew,
     Bug::LogDroppedEarly,
     Bug::SessionNotLogged,
     Bug::LostPeerIgnored,

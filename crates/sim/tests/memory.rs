@@ -148,9 +148,11 @@ fn nodes_that_are_given_up_go_on_in_other_lives() {
         let (incarnations, seen) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
         let (count, starts) = (incarnations.clone(), seen.clone());
         let trace = Trace::to(Box::new(move |line: &str| {
-            count
-                .set(count.get() + u32::from(line.contains("is in life") && !line.ends_with(" 0")));
-            starts.set(starts.get() + u32::from(line.contains("starts, life")));
+            count.set(
+                count.get()
+                    + u32::from(line.contains("is in incarnation") && !line.ends_with(" 0")),
+            );
+            starts.set(starts.get() + u32::from(line.contains("starts, incarnation")));
         }));
         let outcome = simulate(seed, &experiment, trace).expect("a good experiment");
         assert!(outcome.violations.is_empty(), "seed {seed}: {}", outcome.violations.join("\n"));

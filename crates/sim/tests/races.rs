@@ -109,7 +109,7 @@ fn r3_two_nodes_fetch_a_page_while_its_holder_gives_it_up() {
     assert!(came > 0 && missed > 0, "{came} came from there, {missed} were sent there in vain");
 }
 
-/// Who has the page gives it up with its answer, which is lost.
+/// The holder of the page gives it up with its answer, which is lost.
 #[test]
 fn r4_a_page_that_moves_is_lost_on_the_way() {
     let mut scene = Scene::new(4, 8, FRAMES);
@@ -118,7 +118,7 @@ fn r4_a_page_that_moves_is_lost_on_the_way() {
     let from = host(&scene, id);
     let first = Rule { most: 1, ..Rule::of(Fault::Drop, answers(op::TAKE)) };
     let lost = scene.strike(first);
-    // stable storage, which is asked as well after a while, is slower than a message that is sent again
+    // stable storage, which is asked as well after a while, is slower than a message that is retransmitted
     scene.slow_storage(20_000);
     let getting = scene.begin(A, async move |actor| actor.find(id, 1).await);
     scene.pass(Picos::millis(10));

@@ -4,7 +4,7 @@
 //! column, all at once; what is read lands directly in the pieces of the caller's frame. Checksums are verified where
 //! the data landed. A server that restarts is waited for: reads and unstable writes are tried again until a deadline.
 //!
-//! It caches nothing and keeps no copy of unstable data: that a write must be sent again after a server's restart is
+//! It caches nothing and keeps no copy of unstable data: that a write must be retransmitted after a server's restart is
 //! told by the verifiers, and done by the caller.
 
 mod control;
@@ -42,7 +42,7 @@ pub struct FileRef {
     pub truncations: u32,
 }
 
-/// Who holds what was written to one column.
+/// The holders of what was written to one column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct WriteReceipt {
     verifier: u64,
@@ -217,7 +217,7 @@ impl Trouble {
 /// The tries of one operation: until when, and how long to wait between two.
 struct Tries<'a> {
     client: &'a Client,
-    /// Whom it asks, where that is one.
+    /// The node that it asks, where that is one.
     asked: Option<(NodeId, Option<u8>)>,
     begun: Time,
     /// What is waited for after a try.

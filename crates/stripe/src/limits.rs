@@ -175,7 +175,7 @@ pub const INCARNATIONS_MAX: usize = 500;
 /// Bytes of a label's second block in front of them: 24 of its head, 36 of the log's mark, 26 of the manager's.
 pub const INCARNATIONS_FIXED_BYTES: usize = 96;
 const _: () = assert!(INCARNATIONS_FIXED_BYTES + INCARNATIONS_MAX * 8 <= BLOCK_BYTES);
-/// How long a server remembers what was written since its start: a client that has not sent again by then what the
+/// How long a server remembers what was written since its start: a client that has not retransmitted by then what the
 /// last incarnation lost gave up long ago (5 minutes).
 pub const RECENT_SPAN: Duration = Duration::from_secs(600);
 /// Most ranges remembered: about 50 bytes each, 3 MiB.

@@ -118,7 +118,7 @@ pub(crate) struct State {
     pub ahead: u64,
     /// Until then who reads is answered only when all is there.
     pub whole_until: Time,
-    /// Who wrote in this incarnation, as far as it is not in the durable head.
+    /// Writers of this incarnation, as far as they are not in the durable head.
     pub writer: Writer,
 }
 

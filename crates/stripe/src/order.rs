@@ -1,9 +1,9 @@
 //! The order of writes, decided by the server: which of two writes of the same bytes is the newer one, also when the
 //! older one comes later. Plain structs; who asks and who stores is the server's business.
 //!
-//! A server that dies forgets what was not committed, and every client sends again what it still holds. Two clients
+//! A server that dies forgets what was not committed, and every client retransmits what it still holds. Two clients
 //! may hold writes of the same bytes, or one may hold what another has overwritten and committed since. So every write
-//! gets a [`Stamp`], the client keeps it, and what is sent again says it ([`op::REWRITE`](crate::protocol::op)). Then
+//! gets a [`Stamp`], the client keeps it, and a retransmitted write has it ([`op::REWRITE`](crate::protocol::op)). Then
 //!
 //! - what was committed in the incarnation that it was written in is left alone: it is stable, or something newer is;
 //! - what that incarnation lost is written where nothing newer came since: this incarnation remembers its own
@@ -37,7 +37,7 @@ impl Stamp {
 }
 fields!(Stamp { incarnation, order });
 
-/// Who wrote: one client, by its incarnation, nobody (0), or [`MANY`].
+/// The writer: one client, by its incarnation, nobody (0), or [`MANY`].
 pub type Writer = u64;
 /// More than one client.
 pub const MANY: Writer = u64::MAX;
@@ -58,7 +58,7 @@ pub struct Commits {
     pub incarnation: u64,
     /// Every write up to this one is stable.
     pub through: u64,
-    /// Who wrote in this incarnation.
+    /// Writers of this incarnation.
     pub writer: Writer,
     /// The shortest length that the object was cut to in this incarnation.
     pub cut: u64,
@@ -76,7 +76,7 @@ impl Commits {
     /// No server executes so many writes: in `through` it says [`elsewhere`](Commits::elsewhere).
     const ELSEWHERE: u64 = 1 << 63;
 
-    /// Who wrote, as far as that must outlive this entry: moves follow each other faster than restarts, and a client
+    /// The writers, as far as they must outlive this entry: moves follow each other faster than restarts, and a client
     /// may hold what it wrote before several of them.
     fn outlived_by(&self) -> Writer {
         match (self.elsewhere, self.cut) {
@@ -155,7 +155,7 @@ impl History {
         History(self.0.map(|commits| Commits { elsewhere: false, ..commits }))
     }
 
-    /// Who wrote in this incarnation, as far as it was committed.
+    /// Writers of this incarnation, as far as it was committed.
     pub fn writer_in(&self, incarnation: u64) -> Writer {
         if self.last().incarnation == incarnation { self.last().writer } else { 0 }
     }
@@ -292,7 +292,7 @@ impl Incarnations {
     }
 }
 
-/// What is to be done with a write that is sent again.
+/// What is to be done with a retransmitted write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Nothing: it is here, or stable, or something newer is.

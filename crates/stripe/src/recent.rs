@@ -15,7 +15,7 @@ use wire::limits::TRAILER_BYTES_MAX;
 
 /// The order of writes among incarnations: the incarnation's rank, then the number.
 type Rank = (usize, u64);
-/// Later than all that is sent again.
+/// Later than all that is retransmitted.
 const NOW: Rank = (usize::MAX, 0);
 
 /// What is known of one object: which bytes were written when, first byte to end and order.
@@ -70,7 +70,7 @@ impl Recent {
         self.put(object, range, NOW);
     }
 
-    /// A write that was sent again is in `range`.
+    /// A retransmitted write is in `range`.
     pub fn note_again(
         &mut self,
         disk: &Incarnations,
@@ -279,7 +279,7 @@ mod tests {
     }
 
     proptest! {
-        /// Every byte is what the newest write left there, in whatever order lost writes are sent again.
+        /// Every byte is what the newest write left there, in whatever order lost writes are retransmitted.
         #[test]
         fn the_newest_write_of_each_byte_stays(
             writes in prop::collection::vec((0u64..60, 1u64..20, 0usize..3, 1u64..6), 1..40),

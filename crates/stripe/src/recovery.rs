@@ -34,7 +34,7 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 /// What a disk is: the contents of its label file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Label {
-    /// Whose objects it keeps.
+    /// The server whose objects it keeps.
     pub volume: VolumeId,
     /// The server it belongs to.
     pub server: NodeId,

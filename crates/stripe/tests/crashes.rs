@@ -78,7 +78,7 @@ enum Op {
         server: usize,
         turns: usize,
     },
-    /// Somebody else fills the disk before the server is back, once or twice. When there is room again, power goes
+    /// Another process fills the disk before the server is back, once or twice. When there is room again, power goes
     /// while what was in the log comes into place, or after that.
     RestartWhenFull {
         server: usize,

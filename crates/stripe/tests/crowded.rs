@@ -83,7 +83,7 @@ fn writes_between_block_borders_end_although_the_cache_holds_no_edge_for_long() 
     }
 }
 
-/// Somebody commits another block of the object again and again, faster than the disk answers; once in the same group
+/// A client commits another block of the object again and again, faster than the disk answers; once in the same group
 /// of checksums, once in another.
 #[test]
 fn a_read_ends_although_others_go_on_committing() {

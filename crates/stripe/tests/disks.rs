@@ -84,7 +84,7 @@ fn disks_that_are_missing_or_read_only_are_told_and_others_go_on() {
     assert!(refused.filter(|result| *result == Err(Errno::EROFS)).count() > 3);
 }
 
-/// Nobody reads zeros from it, nothing more is acknowledged, and what takes its place meanwhile is not believed.
+/// No zeros are read from it, nothing more is acknowledged, and what takes its place meanwhile is not believed.
 #[test]
 fn a_disk_that_goes_missing_under_its_server_is_not_used_any_more() {
     let mut world = World::new(1, 2);
@@ -199,7 +199,7 @@ fn a_disk_that_is_full_for_a_while_loses_nothing() {
     goes_on_after(|disk| disk.capacity = Some(9 << 20), |disk| disk.capacity = None, Errno::ENOSPC);
 }
 
-/// Somebody else fills the disk while there is data in its log, and the server starts again.
+/// Another process fills the disk while there is data in its log, and the server starts again.
 #[test]
 fn a_restart_on_a_full_disk_serves_what_the_log_holds() {
     let mut world = World::new(1, 1);
@@ -328,7 +328,7 @@ fn a_stop_commits_what_it_can() {
     assert!(world.read(&good, 0, 100_000).unwrap() == pattern(2, 100_000));
 }
 
-/// Who is told that a removal failed still finds all of the file.
+/// A client that is told of a failed removal still finds all of the file.
 #[test]
 fn a_removal_that_was_refused_harms_nothing() {
     let (mut world, file) = committed(1, 1, 400_000);

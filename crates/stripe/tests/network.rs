@@ -136,7 +136,7 @@ fn reads_that_no_other_node_answers_are_timed_by_the_worlds_clock() {
     assert!(took.as_nanos() >= 2000, "{took:?}");
 }
 
-/// Who waits for what another one reads waits for the same source.
+/// A READ that waits for another one's blocks waits for the same source.
 #[test]
 fn who_waits_behind_another_is_counted_with_it() {
     let mut world = world();
@@ -161,7 +161,7 @@ fn who_waits_behind_another_is_counted_with_it() {
     assert!(disk_reads(&world) - before < 8, "one of data, and some of what it needs");
 }
 
-/// Who has the pages of a server's space only its own directory knows.
+/// Holders of the pages of a server's space are known to its own directory only.
 #[test]
 fn the_directory_names_sixteen_times_the_cache() {
     let entries = stripe::Network::directory_bytes(64 * MIB) / netmem::Directory::ENTRY_BYTES;
@@ -231,7 +231,7 @@ fn what_was_written_is_not_read_where_it_was() {
     check(&mut world, &file, &wanted);
 }
 
-/// Who has it is dead: the disk is asked, and that node once for each chunk.
+/// Its holder is dead: the disk is asked, and that node once for each chunk.
 #[test]
 fn blocks_of_a_node_that_is_dead_come_from_the_disk() {
     let mut world = world();

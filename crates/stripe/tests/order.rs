@@ -1,4 +1,4 @@
-//! The order of writes: what is sent again after a restart of its server, and columns that move from disk to disk.
+//! The order of writes: what is retransmitted after a restart of its server, and columns that move from disk to disk.
 
 use crate::common::*;
 use stripe::{FileRef, Seek, Write};
@@ -172,7 +172,7 @@ fn what_is_held_of_a_column_that_moved_replaces_nothing_newer() {
     assert_eq!(world.read(&moved, 0, 4_096).unwrap(), [2; 4_096]);
 }
 
-/// The old home lost the bytes, and the column moved before they were sent again.
+/// The old home lost the bytes, and the column moved before they were retransmitted.
 #[test]
 fn what_the_old_home_of_a_column_lost_is_judged_at_the_new_one() {
     let mut world = World::new(2, 2);
@@ -191,7 +191,7 @@ fn what_the_old_home_of_a_column_lost_is_judged_at_the_new_one() {
     assert_eq!(world.read(&moved, 0, 16_384).unwrap(), expected);
 }
 
-/// Who writes hears of a truncation before the object does: the truncation is not taken for one that was executed.
+/// The writer hears of a truncation before the object does: the truncation is not taken for one that was executed.
 #[test]
 fn a_write_that_knows_of_a_truncation_waits_for_it() {
     let (mut world, file) = committed(1, 1, 600_000);

@@ -106,10 +106,10 @@ fn unstable_while(
     assert_eq!(world.read(&file, 0, 100_000).unwrap(), wanted);
     mend(&mut world.servers[0].disks[0]);
     let stable = world.commit(&file).unwrap();
-    assert!(stable.same(0, &written), "the same incarnation: nothing is to be sent again");
+    assert!(stable.same(0, &written), "the same incarnation: nothing is to be retransmitted");
     world.servers[0].crash();
     assert_eq!(world.read(&file, 0, 100_000).unwrap(), wanted);
-    // A newer write, then the old one sent again: it must have kept its place in the order.
+    // A newer write, then the old one retransmitted: it must have kept its place in the order.
     spoil(&mut world.servers[0].disks[0]);
     let older = world.write_stably(&file, 0, &[3; 9000]).unwrap();
     assert!(!older.are_stable());

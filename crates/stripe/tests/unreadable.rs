@@ -434,7 +434,7 @@ fn checksums_that_cannot_be_read_cost_their_group_and_not_the_disk() {
     assert!(world.read(&file, 1030 * 4096, BLOCK).unwrap() == [7; BLOCK]);
 }
 
-/// Who reads damaged blocks again and again does not fill the list.
+/// Repeated reads of damaged blocks do not fill the list.
 #[test]
 fn a_damaged_block_is_named_once() {
     let (mut world, file) = placed();

@@ -23,7 +23,7 @@ const LOOK_PERIOD: Duration = Duration::from_millis(100);
 
 /// A member and what it told.
 pub struct Told {
-    /// Who.
+    /// The member.
     pub member: Member,
     /// How long it still is a member, as the manager tells.
     pub lease: Option<Lease>,
@@ -38,7 +38,7 @@ impl Told {
     }
 }
 
-/// Who asks. It is no member.
+/// The asking node. It is no member.
 pub struct Asker(Looker);
 
 impl Asker {

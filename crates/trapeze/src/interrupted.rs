@@ -27,7 +27,7 @@ pub(crate) fn remove_at_interrupt(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whoever made the directory has removed it.
+/// The directory was removed by its maker.
 pub(crate) fn forget(directory: &Path) {
     directories().retain(|other| other != directory);
 }

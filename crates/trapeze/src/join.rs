@@ -56,14 +56,14 @@ const CONNECT_SPAN: Duration = Duration::from_secs(10);
 /// Memory that links and calls need in any case.
 const PAGES_MIN: usize = 64;
 
-/// Who the node is to be.
+/// The node to be made.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Plan<'a> {
     /// Its id; 0 when the node that it connects to is to give it one.
     pub node: NodeId,
     /// Where it listens: `unix:PATH`, `adapter:PATH`, `tcp:HOST:PORT` (port 0: any free one).
     pub listen: Option<&'a str>,
-    /// Whom it connects to at once.
+    /// The address that it connects to at once.
     pub connect: Option<&'a str>,
 }
 

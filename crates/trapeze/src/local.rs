@@ -143,7 +143,7 @@ pub struct Shape {
     pub insecure: bool,
     /// How its processes are linked.
     pub link: LocalLink,
-    /// Who may connect to its UNIX sockets.
+    /// Permissions of its UNIX sockets.
     pub access: ListenAccess,
 }
 

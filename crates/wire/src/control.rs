@@ -132,9 +132,9 @@ pub struct Header {
     pub flags: Flags,
     /// Words of 8 bytes that follow the data: block checksums.
     pub trailer_words: u8,
-    /// Who sent it.
+    /// The sender.
     pub source: NodeId,
-    /// Who is to receive it.
+    /// The receiver.
     pub destination: NodeId,
     /// The service it is for.
     pub channel: Channel,

@@ -30,7 +30,7 @@ thread_local! {
         std::array::from_fn(|_| Frames::new(HeapRegion::new(MEMORY_BYTES / 4096)));
 }
 
-/// Whom one talks to.
+/// The session's peer.
 #[derive(Clone, Copy)]
 struct Plan {
     protocol: Protocol,

@@ -99,8 +99,10 @@ fn print_tables(told: &[Told], troubles: &[String]) {
     let nfs = has_nfs.then(|| [nfs::calls(&reports), nfs::clients(&reports)]);
     let blocks = [disks_table(&reports), blocks_table(&reports), reads::table(&reports)];
     let stores = any(|report| !report.stores.is_empty()).then(|| stores_table(&reports));
-    let tables =
-        blocks.into_iter().chain(stores).chain(memory).chain(keys).chain(nfs.into_iter().flatten());
+    let hinted = any(|report| report.io.is_some_and(|io| io.hints > 0) || report.mount.is_some());
+    let hints = hinted.then(|| hints_table(&reports));
+    let tables = blocks.into_iter().chain(hints).chain(stores).chain(memory).chain(keys);
+    let tables = tables.chain(nfs.into_iter().flatten());
     for table in tables.chain([links_table(&reports)]) {
         print!("\n{}", table.render());
     }
@@ -219,6 +221,26 @@ fn blocks_table(reports: &[(&Member, &Report)]) -> Table {
     table
 }
 
+/// Reads that programs announced: as I/O servers did them, and as they served the reads of mounts.
+fn hints_table(reports: &[(&Member, &Report)]) -> Table {
+    let headings = ["hints of", "waiting", "asked for", "refused", "from disks", "reads served"];
+    let mut table = Table::new(&headings);
+    let dash = || "-".to_string();
+    for (member, report) in reports {
+        if let Some(io) = report.io.filter(|io| io.hints > 0) {
+            let [asked, refused] = [io.hints, io.hints_refused].map(|count| count.to_string());
+            let bytes = Size(io.hinted_bytes).to_string();
+            table.row(&[member.name.clone(), dash(), asked, refused, bytes, dash()]);
+        }
+        if let Some(mount) = report.mount {
+            let [waiting, served] =
+                [mount.hints, mount.hinted_reads].map(|count| count.to_string());
+            table.row(&[member.name.clone(), waiting, dash(), dash(), dash(), served]);
+        }
+    }
+    table
+}
+
 fn links_table(reports: &[(&Member, &Report)]) -> Table {
     let headings =
         ["link of", "to node", "by", "sent", "bytes", "received", "bytes", "dropped", "trouble"];
@@ -249,8 +271,8 @@ fn calls_table(reports: &[(&Member, &Report)]) -> Table {
         "calls of",
         "made",
         "served",
-        "sent again",
-        "came again",
+        "retransmitted",
+        "duplicates",
         "stalled",
         "refused",
         "lost",

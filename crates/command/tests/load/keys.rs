@@ -10,7 +10,7 @@ const KEYS: u64 = 3000;
 /// Longer than a lease.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// Somebody who sets and gets keys by memcached's protocol, at any of several front ends.
+/// A client that sets and gets keys by memcached's protocol, at any of several front ends.
 pub struct Keys {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<String>,

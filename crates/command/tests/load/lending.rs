@@ -20,7 +20,7 @@ pub const LENDERS: u64 = SERVERS as u64 + 3;
 /// An array that is many times as large as what its program may have here.
 const ARRAY: usize = 16 << 20;
 
-/// Who can suffer.
+/// The programs that can suffer.
 #[derive(Clone, Copy, Debug)]
 pub enum Who {
     /// The manager is machine 0, the I/O servers follow.

@@ -77,7 +77,7 @@ impl Ask for Asks {
 /// An application on one client.
 #[derive(Clone)]
 pub struct Client<A> {
-    /// Whom it asks.
+    /// The node that it asks.
     pub ask: A,
     /// The client node's payload pool.
     pub frames: Frames,

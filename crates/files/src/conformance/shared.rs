@@ -217,7 +217,7 @@ pub async fn acknowledged_bytes_survive<A: Ask>(
     client.close(synced).await.expect("close");
     let file = client.lookup(dir, b"closed").await.expect("lookup").file;
     let closed = open(client, file).await;
-    client.fsync(closed).await.expect("sent again and committed");
+    client.fsync(closed).await.expect("retransmitted and committed");
     fault().await;
     assert!(client.read(closed, 0, 1 << 20).await.expect("read") == pattern(2, 0, 300_000));
     client.close(closed).await.expect("close");

@@ -14,7 +14,7 @@ impl Items {
         self.owners = Some(owners);
     }
 
-    /// Who keeps which key, if that is not just this node.
+    /// Owners of keys, where this node is not the only one.
     pub fn owners(&self) -> Option<&Owners> {
         self.owners.as_ref()
     }

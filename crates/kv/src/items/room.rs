@@ -62,8 +62,8 @@ impl Items {
         most.min(self.memory_bytes.saturating_sub(others))
     }
 
-    /// Whose half commands and unread answers leave no room for so many bytes of a tenant: its own where they and its
-    /// most do not go together.
+    /// The tenant whose half commands and unread answers leave no room for so many bytes of a tenant: its own where
+    /// they and its most do not go together.
     fn who_leaves_no_room(&self, tenant: TenantNo, bytes: usize) -> Option<TenantNo> {
         let own = &self.tenants[usize::from(tenant.0)];
         match own.held_bytes() + bytes > own.config.max_bytes {
@@ -72,7 +72,7 @@ impl Items {
         }
     }
 
-    /// Whose half commands and unread answers have most above its least.
+    /// The tenant whose half commands and unread answers have most above its least.
     fn who_holds_most(&self) -> Option<TenantNo> {
         let excess = |tenant: &Tenant| tenant.firm_bytes() - tenant.config.min_bytes;
         let all = self.tenants.iter().enumerate();

@@ -298,7 +298,7 @@ fn changed(client: &Client, turn: &mut Turn<'_>) {
     turn.say(if client.version < 3 { b"*-1\r\n" } else { b"_\r\n" });
 }
 
-/// Whose the keys of the transaction and those that are watched are.
+/// Owners of the keys of the transaction and of those that are watched.
 fn whose(queue: &mut Queue, client: &Client, turn: &Turn<'_>) -> Whose {
     let commands: Vec<_> = queue.commands().collect();
     let mut all = Tally::default();

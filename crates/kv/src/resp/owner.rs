@@ -46,7 +46,7 @@ enum Keys {
     Own,
 }
 
-/// Whose some keys are.
+/// Owners of some keys.
 pub enum Whose {
     Mine,
     /// Another node's, or one's that is not known now: the one owner of these slots.

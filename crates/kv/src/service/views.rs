@@ -1,4 +1,4 @@
-//! Who serves keys: every member of a view is asked, and has said then that it serves by no earlier one.
+//! Servers of keys: every member of a view is asked, and has said then that it serves by no earlier one.
 
 use super::Courier;
 use super::carry::op;
@@ -17,7 +17,7 @@ enum Said {
 }
 
 impl Courier {
-    /// Who is up now, as the members' registry says it. Views come in ascending order; others are ignored.
+    /// The nodes that are up now, as the members' registry says it. Views come in ascending order; others are ignored.
     pub fn set_view(&self, view: View) {
         let keeps = self.0.cx.has_bug(Bug::FormerKeysServed);
         let mut items = self.0.items.borrow_mut();

@@ -495,7 +495,7 @@ fn lock(path: &Path, top: &OwnedFd) -> Result<OwnedFd, OpenError> {
     }
 }
 
-/// Who holds the lock, by its own account.
+/// The lock's holder, by its own account.
 fn holder(lock: &OwnedFd) -> String {
     let mut text = [0; 20];
     let count = rustix::io::pread(lock, &mut text, 0).unwrap_or(0);

@@ -24,7 +24,7 @@ pub struct Header {
     pub unique: u64,
     /// The file it is about.
     pub file: FileId,
-    /// Who asks.
+    /// The caller.
     pub caller: Caller,
 }
 

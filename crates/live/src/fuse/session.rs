@@ -20,7 +20,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use wire::{Errno, FileId};
 
-/// Who does the file operations.
+/// The node that does the file operations.
 #[expect(clippy::result_large_err, reason = "a request that is given back is not an error")]
 pub trait Front {
     /// Takes a request, or gives it back when there is no room now.

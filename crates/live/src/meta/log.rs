@@ -22,7 +22,7 @@ pub(super) struct Log {
     pub(super) is_named: bool,
     /// Whether a helper syncs it.
     pub(super) is_syncing: bool,
-    /// Who came while a sync was under way, which may miss what they wait for.
+    /// Requests that came while a sync was under way, which may miss what they wait for.
     pub(super) waiting: Vec<Ticket>,
     /// Why nothing can be promised of it any more.
     pub(super) failure: Option<String>,

@@ -57,12 +57,12 @@ impl Entries {
         Entries(entries)
     }
 
-    /// Who has the page.
+    /// Holders of the page.
     pub fn held(&self, page: u64) -> Replicas {
         unpack(self.0[page as usize].held.load(Ordering::Relaxed))
     }
 
-    /// Who has it from now on.
+    /// Its holders from now on.
     pub fn set(&self, page: u64, held: &[Replica]) {
         self.0[page as usize].held.store(pack(held), Ordering::Relaxed);
     }

@@ -24,7 +24,7 @@ pub struct Obsolete {
     pub version: u64,
 }
 
-/// Whom to ask first for each of some pages.
+/// The holders to ask first for some pages.
 type Firsts = ArrayVec<Option<usize>, GUEST_AHEAD_MAX>;
 /// What one holder is asked for at once.
 type Batch = ArrayVec<Wanted, GUEST_AHEAD_MAX>;
@@ -63,7 +63,7 @@ impl Keeping {
         Keeping { bugs, ..self }
     }
 
-    /// Whose pages.
+    /// The space of the pages.
     pub fn space(&self) -> SpaceId {
         self.space
     }
@@ -212,7 +212,7 @@ impl Keeping {
         }
     }
 
-    /// Who is asked first for a page, if anybody can be asked now.
+    /// The holder to ask first for a page, if one can be asked now.
     fn first<T: Transport>(&self, transport: &mut T, page: u64) -> Option<usize> {
         let held = self.entries.held(page).into_iter();
         let mut has = held.filter(|held| self.holders[held.by].generation() == held.generation);

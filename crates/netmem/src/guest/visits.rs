@@ -21,7 +21,7 @@ struct Visit {
 }
 
 impl Visits {
-    /// Nobody was visited yet.
+    /// No holder was visited yet.
     pub fn new(keeping: &Keeping) -> Visits {
         let visits = keeping.holders().iter().map(|_| Visit::default()).collect();
         Visits { visits, again: None }

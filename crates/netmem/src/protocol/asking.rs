@@ -10,7 +10,7 @@ use wire::{Decoder, NodeId, Short};
 /// A copy that was not where the directory says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stale {
-    /// Who does not have it.
+    /// The node that does not have it.
     pub node: NodeId,
     /// In which incarnation.
     pub incarnation: u64,
@@ -29,11 +29,11 @@ pub struct Get {
     pub at_least: Version,
     /// Bytes of a page of that space: the answer's data has as many, or there is none.
     pub bytes: u32,
-    /// Who waits for the answer, also when the request is forwarded.
+    /// The node that waits for the answer, also when the request is forwarded.
     pub requester: NodeId,
     /// Times the request was forwarded or sent on.
     pub hops: u8,
-    /// Who forwarded it here, taking this node for a holder.
+    /// The directory that forwarded it here, taking this node for a holder.
     pub forwarded: bool,
     /// What the last one who was asked did not have.
     pub stale: Option<Stale>,
@@ -89,18 +89,18 @@ pub struct Data {
 pub enum GetReply {
     /// The page follows as data.
     Data(Data),
-    /// Who was asked does not have it.
+    /// The node that was asked does not have it.
     NotHere {
-        /// Who was asked, and for which version.
+        /// The node that was asked, and for which version.
         stale: Stale,
-        /// Who may have it.
+        /// A node that may have it.
         hint: Option<NodeId>,
     },
-    /// Who was asked has an older content.
+    /// The node that was asked has an older content.
     Older {
-        /// Who was asked, and what it has.
+        /// The node that was asked, and what it has.
         stale: Stale,
-        /// Who may have a newer one.
+        /// A node that may have a newer one.
         hint: Option<NodeId>,
     },
     /// The version existed in network memory only and is gone.
@@ -226,7 +226,7 @@ pub struct GetMulti {
     pub at_least: Version,
     /// Bytes of a page of that space.
     pub bytes: u32,
-    /// Nobody waits for them yet.
+    /// No request waits for them yet.
     pub ahead: bool,
 }
 

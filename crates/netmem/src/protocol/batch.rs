@@ -23,12 +23,12 @@ pub struct Record {
     pub id: PageId,
     /// Of which version, or of an older one too when it is to be dropped.
     pub version: Version,
-    /// Who has it.
+    /// Its holder.
     pub holder: Holder,
     /// Of a mirror, and of a clean copy that was a mirror until its version was on stable storage, the number
     /// of them that there are to be.
     pub copies: u8,
-    /// Nobody has it any more, and it was nowhere else.
+    /// No copy is left, and it was nowhere else.
     pub lost: bool,
     /// It is not about a copy: the node has the page's lease.
     pub writer: bool,
@@ -136,7 +136,7 @@ pub enum Verdict {
     Done,
     /// A newer version is known: this one.
     Stale(Version),
-    /// Somebody knows of a later incarnation of the holder, or it is not in the view.
+    /// A later incarnation of the holder is known, or it is not in the view.
     Outlived,
     /// The page has holders enough.
     Enough,

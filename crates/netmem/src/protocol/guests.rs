@@ -6,7 +6,7 @@ use wire::field::fields;
 /// The answer to [`op::STAY`](super::op::STAY): the node that was asked. Pages of its other incarnations are gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stayed {
-    /// Who it is.
+    /// The guest.
     pub node: NodeId,
     /// In which incarnation of its process.
     pub incarnation: u64,

@@ -171,7 +171,7 @@ impl Service {
         made.into_iter().collect::<Result<(), No>>().map_err(|_| busy.weak(needed))
     }
 
-    /// Who has mirrors. Those that are made side by side add who they ask before they ask.
+    /// Holders of mirrors. Tasks that make mirrors side by side add the node before they ask it.
     fn mirrors_of(&self, busy: &Busy<'_>) -> RefCell<Avoid> {
         let store = self.store();
         RefCell::new(store.stored(busy.frame).mirrors.iter().map(|(node, _)| *node).collect())

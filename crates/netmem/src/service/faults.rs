@@ -132,7 +132,7 @@ impl<T: Clone> Faults<T> {
         self.fault(number).waiters > 0
     }
 
-    /// Who waits behind a prefetch does so no more, unless stable storage is being read: others fetch by themselves.
+    /// Requests wait behind a prefetch no more, unless stable storage is being read: others fetch by themselves.
     /// Says whether they do.
     pub fn disown(&mut self, number: FaultNo) -> bool {
         let fault = self.fault(number);

@@ -36,13 +36,13 @@ pub struct Got {
 /// Why there is no page. None of them means that it reads as zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GetError {
-    /// Nobody has it and nobody knows of any version: it was never put anywhere.
+    /// No node has it or knows of any version: it was never put anywhere.
     #[error("nobody has the page, and no version of it is known")]
     Unknown,
     /// It existed in network memory only, in this version, and is gone with the nodes that had it.
     #[error("version {} of the page is lost with the nodes that had it", .0.0)]
     Lost(Version),
-    /// Who may have it did not answer in time: try later.
+    /// The nodes that may have it did not answer in time: try later.
     #[error("who may have the page does not answer; try again later")]
     Unavailable,
     /// Its space was freed.
@@ -59,7 +59,7 @@ pub enum GetError {
 /// Why network memory does not have a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Miss {
-    /// Nobody does.
+    /// No node has it.
     Unknown,
     Lost(Version),
     Unreachable,
@@ -73,7 +73,7 @@ struct Trail {
     hops: u8,
     until: Time,
     pause: Duration,
-    /// Who is asked next without the directory.
+    /// The node that is asked next without the directory.
     hint: Option<NodeId>,
     stale: Option<Stale>,
     /// The primary home does not answer: its backup is asked.

@@ -39,7 +39,7 @@ impl Guesses {
         size_of_val(&*self.slab) + self.index.bytes()
     }
 
-    /// Who may have a page.
+    /// A node that may have a page.
     pub fn get(&self, id: PageId) -> Option<NodeId> {
         self.find(id).map(|at| self.slab[at].node)
     }

@@ -104,7 +104,7 @@ impl Home {
         &self.directory
     }
 
-    /// Who writes.
+    /// The writers' leases.
     pub fn leases(&mut self) -> &mut Leases {
         &mut self.leases
     }
@@ -513,8 +513,8 @@ impl Home {
         ids.into_iter().for_each(|id| self.repairs.insert(id, ()));
     }
 
-    /// Who has to drop a copy before a page's lease is granted: all but the writer, of more than can be named
-    /// everybody. Nobody where the copies are all that is left of a version that has no mirror any more.
+    /// Nodes that have to drop a copy before a page's lease is granted: all but the writer, of more than can be named
+    /// all nodes. None where the copies are all that is left of a version that has no mirror any more.
     pub fn copies_to_drop(&self, id: PageId, writer: NodeId) -> Vec<Holder> {
         let Some(entry) = self.directory.entry(id) else { return Vec::new() };
         if entry.is_bare() {

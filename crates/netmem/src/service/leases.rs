@@ -94,7 +94,7 @@ impl Leases {
         self.view = view;
     }
 
-    /// Who may write to a page.
+    /// The page's writer.
     pub fn writer(&self, id: PageId) -> Option<Writer> {
         self.held.get(&id)?.writer
     }

@@ -222,7 +222,7 @@ impl Service {
         }
     }
 
-    /// Who is offered a page.
+    /// The node that is offered a page.
     pub(super) fn target(&self, refused: Option<NodeId>, page: Candidate) -> Option<NodeId> {
         let epochs = self.0.epochs.borrow();
         if epochs.mode(self.cx().now()) == Mode::Local {

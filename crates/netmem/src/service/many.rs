@@ -13,7 +13,7 @@ use wire::field::Field;
 use wire::{Decoder, Encoder, Errno, NodeId};
 
 impl Service {
-    /// Who holds which of the pages.
+    /// Holders of the pages.
     pub(super) async fn look_up(&self, first: PageId, pages: u8) -> ArrayVec<Holding, PAGES> {
         let ask =
             LookUp { first, pages: pages.min((EXTENT_PAGES - first.index % EXTENT_PAGES) as u8) };

@@ -212,7 +212,7 @@ impl Service {
         self.0.ahead.borrow_mut().next(room, place)
     }
 
-    /// Who keeps a page that will be used in so long: as if it had been used so long ago.
+    /// The node for a page that will be used in so long: as if it had been used so long ago.
     fn idle_node(&self, age: Age) -> Option<NodeId> {
         let chances = CHANCES;
         self.target(None, Candidate { age, reused: true, duplicate: false, chances })

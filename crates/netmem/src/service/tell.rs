@@ -20,7 +20,7 @@ use wire::{Decoder, NodeId};
 pub struct Telling {
     /// By receiver.
     records: Vec<(NodeId, Record)>,
-    /// Who must hear which spaces were freed.
+    /// Nodes that must hear which spaces were freed.
     newcomers: Vec<NodeId>,
     /// All of it has been told.
     done: bool,
@@ -50,8 +50,8 @@ impl Telling {
 }
 
 impl Service {
-    /// Who is up now. Views come in ascending order; others are ignored. Pages and directory entries of nodes that are
-    /// gone are forgotten or mirrored anew, and all that concerns other homes now is told there.
+    /// The nodes that are up now. Views come in ascending order; others are ignored. Pages and directory entries of
+    /// nodes that are gone are forgotten or mirrored anew, and all that concerns other homes now is told there.
     pub fn set_view(&self, view: View) {
         let (now, number) = (self.cx().now(), view.number);
         let Some(mut change) = self.0.home.borrow_mut().handle_view(now, view) else { return };

@@ -40,7 +40,7 @@ impl Drop for First<'_> {
     }
 }
 
-/// Who waits for the first.
+/// A request that waits for the first.
 pub struct Behind<'a> {
     pub service: &'a Service,
     pub number: Option<FaultNo>,

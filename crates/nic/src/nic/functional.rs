@@ -12,8 +12,8 @@ enum Loop {
     Receive,
 }
 
-/// Whose turn it is, and where each loop stands: the packet it works at, and whether it is at its second step. The
-/// second step of receiving overlaps with the first of the next packet only once all of it has been started.
+/// The loop whose turn it is, and where each one stands: the packet it works at, and whether it is at its second step.
+/// The second step of receiving overlaps with the first of the next packet only once all of it has been started.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Turns {
     turn: Loop,

@@ -23,7 +23,7 @@ pub struct PeerUpkeep {
 }
 
 impl PeerUpkeep {
-    /// Nobody was visited yet.
+    /// No holder was visited yet.
     pub fn new(shared: Arc<Shared>, page_bytes: usize) -> PeerUpkeep {
         let visits = Visits::new(shared.keeping());
         let ways = shared.config.holders.iter().map(|_| None).collect();

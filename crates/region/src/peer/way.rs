@@ -23,7 +23,7 @@ pub struct Connection {
     frames: [Option<FrameMut>; LINE_CALLS],
     /// Of those.
     answers: [Answered; LINE_CALLS],
-    /// Who is there.
+    /// The peer.
     pub there: Stayed,
     /// The holder's incarnation, as the region counts.
     pub generation: u16,

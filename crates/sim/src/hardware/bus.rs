@@ -171,7 +171,7 @@ impl Pcie {
     }
 }
 
-/// Who uses a bus, and how it is divided.
+/// The users of a bus, and how it is divided.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Users {
     to_adapter: u32,

@@ -320,5 +320,5 @@ impl Adapter {
     }
 }
 
-/// Who is on a host's bus.
+/// The users of a host's bus.
 pub(crate) type BusUsers = Users;

@@ -48,7 +48,7 @@ pub fn fill(bytes: &mut [u8], id: PageId, content: Content) {
     }
 }
 
-/// Whose bytes these are; `None` when they are nobody's.
+/// The page and content that bytes belong to; `None` when they are no page's.
 pub fn parse(bytes: &[u8]) -> Option<(PageId, Content)> {
     let (front, rest) = bytes.split_at_checked(HEAD_BYTES)?;
     let mut words =
@@ -102,7 +102,7 @@ pub struct Model {
 /// A request for a page, as its program remembers it.
 #[derive(Clone, Copy, Debug)]
 pub struct PageRequest {
-    /// Who asked.
+    /// The node that asked.
     pub node: NodeId,
     /// For what.
     pub id: PageId,

@@ -25,7 +25,7 @@ pub type Process = (NodeId, u32);
 pub enum Step {
     /// A process wants to be a member.
     Join(Process),
-    /// Nothing was heard of these lives for long, all at once.
+    /// Nothing was heard of these incarnations for long, all at once.
     GiveUp(Vec<(NodeId, u64)>),
     /// A process hears who is up.
     Tell(Process, View),

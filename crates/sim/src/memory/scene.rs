@@ -185,7 +185,7 @@ impl Scene {
         }
     }
 
-    /// Who is up and was not given up.
+    /// The nodes that are up and were not given up.
     fn members(&self) -> Vec<Up> {
         let nodes = self.world.nodes().into_iter();
         let up = nodes.filter(|node| self.world.is_up(*node) && !self.given_up(*node).1);
@@ -249,7 +249,7 @@ impl Scene {
         service.inspect(|memory, _| memory.page(memory.find(id)?).copied())
     }
 
-    /// Who has a page in memory, as what, in which version.
+    /// The nodes that have a page in memory, as what, in which version.
     pub fn holders(&self, id: PageId) -> Vec<(NodeId, Role, u64)> {
         let has = |(node, service): (&NodeId, &Service)| {
             service.inspect(|memory, _| {

@@ -52,7 +52,7 @@ pub mod deadlines {
 /// A request under way.
 #[derive(Clone, Debug)]
 pub struct Open {
-    /// Who waits.
+    /// The waiting node.
     pub node: NodeId,
     /// Since when.
     pub since: Picos,

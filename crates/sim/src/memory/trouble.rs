@@ -35,7 +35,7 @@ pub struct Trouble {
     faults: Faults,
     random: Random,
     cures: Vec<(Picos, Cure)>,
-    /// Who is up.
+    /// The nodes that are up.
     pub registry: Registry,
     /// The registry's own.
     clock: Clock,
@@ -180,7 +180,7 @@ impl Trouble {
         self.shared.keys.tell(now, node, &view);
         service.follow(view);
         if service.incarnation() != before {
-            let line = format_args!("is in life {} now", service.incarnation());
+            let line = format_args!("is in incarnation {} now", service.incarnation());
             world.trace_mut().line(now, node, "view", line);
             self.shared.note_kept(node, &service);
         }

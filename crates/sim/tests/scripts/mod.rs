@@ -73,14 +73,14 @@ pub fn left(scene: &Scene) -> PageId {
     id
 }
 
-/// Who has that page: one other node, as one that is not its own.
+/// The holder of that page: one other node, as one that is not its own.
 pub fn host(scene: &Scene, id: PageId) -> NodeId {
     let holders = scene.holders(id);
     let &[(node, Role::Hosted, 1)] = &holders[..] else { panic!("{holders:?}") };
     node
 }
 
-/// Nobody has a page of A's own of which its directory does not know.
+/// Every page of A's own that a node has is in A's directory.
 pub fn assert_known(scene: &Scene) {
     for id in (0..=FULL).map(|index| saved(A, index)) {
         let others = scene.holders(id).into_iter().filter(|(node, ..)| *node != A);

@@ -31,7 +31,7 @@ enum Op {
         first: u64,
         count: u64,
     },
-    /// Somebody keeps slices while others write.
+    /// Slices are kept while others write.
     Hold,
 }
 

@@ -60,7 +60,7 @@ impl Looker {
         self.view = view;
     }
 
-    /// Who is there now; when the manager does not answer, who was there last.
+    /// The members now; when the manager does not answer, those of last time.
     pub fn members(&mut self) -> Result<&Directory, MachineError> {
         if self.has_lost_its_place() {
             (self.bare, self.addresses) = begin(&self.setup, some_id())?;

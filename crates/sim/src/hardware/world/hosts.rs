@@ -123,7 +123,7 @@ impl HostState {
         }
     }
 
-    /// Who writes or reads by programmed I/O now: towards whom, and how fast it would be alone.
+    /// The programmed I/O now: towards whom, and how fast it would be alone.
     pub fn pio_rate(&self) -> Option<(Direction, Rate)> {
         self.pio_on
     }

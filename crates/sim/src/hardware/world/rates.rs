@@ -1,4 +1,4 @@
-//! Who gets how much of the bus, the adapters' memory and the link: worked out anew at each start and end of a flow.
+//! Shares of the bus, the adapters' memory and the link: worked out anew at each start and end of a flow.
 //!
 //! A transfer over the link is bound by both adapters' memories. The receiver's share is what its host engine
 //! leaves it; the sender's what its host engine and its own receive engine leave it, where the latter is
@@ -63,18 +63,18 @@ impl<P: Program> World<P> {
         &self.adapters[usize::from(adapter)]
     }
 
-    /// Who receives the burst that leaves here now.
+    /// The receiver of the burst that leaves here now.
     fn receiver(&self, adapter: u16) -> Option<u16> {
         let sender = self.get(adapter);
         sender.engines.bursting.then_some(sender.outgoing.to)
     }
 
-    /// Who sends the burst that comes in here now.
+    /// The sender of the burst that comes in here now.
     fn sender(&self, adapter: u16) -> Option<u16> {
         self.get(adapter).incoming.filter(|sender| self.get(*sender).engines.bursting)
     }
 
-    /// Who receives from it, if that changed.
+    /// The adapter that receives from it, if that changed.
     fn set_transfers(&mut self, adapter: u16) -> Option<u16> {
         let now = self.now();
         let host_rate = self.host_rate(adapter);

@@ -74,7 +74,7 @@ pub enum Ended {
     Made,
     /// It was certainly not.
     Refused,
-    /// Nobody knows.
+    /// It is not known.
     Unknown,
 }
 
