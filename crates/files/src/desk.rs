@@ -63,6 +63,7 @@ impl Desk {
         front: u64,
         mut operation: Pin<&mut impl Future<Output = T>>,
     ) -> Option<T> {
+        assert_eq!(self.front.get(), None, "a loop serves one operation at a time");
         self.given_up.set(false);
         self.front.set(Some(front));
         let mut told = pin!(self.told.wait());

@@ -61,6 +61,7 @@ impl Places {
             let piece = self.wait(cx, &place, next()).await;
             work(piece, &place).await;
         }
+        assert!(self.behind.get() <= self.spare, "no more loops go on without a place than may");
         self.behind.set(self.behind.get() - 1);
         self.all.borrow_mut().retain(|other| !Rc::ptr_eq(other, &place));
     }

@@ -81,7 +81,8 @@ impl Table {
         let failure = file.state.borrow().failure;
         let (reported, warned) = (Cell::new(failure.told), Cell::new(failure.count));
         let open = Open { handle, file, flags, reported, warned, stream: RefCell::default() };
-        self.handles.insert(handle, Rc::new(open));
+        let before = self.handles.insert(handle, Rc::new(open));
+        assert!(before.is_none(), "a handle's number is used once");
         handle
     }
 
@@ -139,6 +140,11 @@ impl Table {
         self.uses += 1;
         self.order.remove(&file.used.replace(self.uses));
         self.order.insert(self.uses, file.id);
+        assert_eq!(
+            self.order.len(),
+            self.files.len(),
+            "every file has one place in the order of use"
+        );
     }
 
     fn evict(&mut self, most: usize, forgotten: impl Fn(FileId)) {

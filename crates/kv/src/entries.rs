@@ -66,6 +66,7 @@ impl Entries {
     pub fn add(&mut self, entry: Entry) -> u32 {
         if self.free != NONE {
             let number = self.free;
+            assert!(!self.is_used(number), "a free entry has no item");
             self.free = self.get(number).next;
             *self.get_mut(number) = entry;
             self.used[number as usize / BLOCK] += 1;
@@ -77,6 +78,7 @@ impl Entries {
         }
         *self.used.last_mut().expect("just added") += 1;
         self.blocks.last_mut().expect("just added").push(entry);
+        assert_eq!(self.blocks.len(), self.used.len(), "every block has its count");
         self.len() - 1
     }
 

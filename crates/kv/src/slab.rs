@@ -14,6 +14,8 @@ pub const OWNER_BYTES: usize = 4;
 const SIZES: [usize; 13] =
     [64, 96, 128, 192, 256, 336, 448, 576, 816, 1024, 1360, PAGE_BYTES / 2, PAGE_BYTES];
 const NONE: u32 = u32::MAX;
+const _: () = assert!(PAGE_BYTES / SIZES[0] <= 64, "a page has a bit for each of its chunks");
+const _: () = assert!(SIZES[SIZES.len() - 1] == PAGE_BYTES, "the longest chunk is a page");
 
 /// Where a chunk is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +84,7 @@ impl Slab {
         }
         let page = self.heads[usize::from(class)];
         let at = self.page_mut(page);
+        assert!(at.free != 0, "a page in a list has a free chunk");
         let slot = at.free.trailing_zeros() as u16;
         at.free &= at.free - 1;
         if at.free == 0 {
@@ -104,6 +107,7 @@ impl Slab {
                 (self.pages.len() - 1) as u32
             }
         };
+        assert!(self.pages[number as usize].is_none(), "a spare number has no page");
         self.pages[number as usize] = Some(page);
         self.link(number);
     }
@@ -111,7 +115,7 @@ impl Slab {
     /// Gives a chunk back.
     pub fn free(&mut self, chunk: Chunk) {
         let page = self.page_mut(chunk.page);
-        debug_assert_eq!(page.free >> chunk.slot & 1, 0, "a chunk is freed once");
+        assert_eq!(page.free >> chunk.slot & 1, 0, "a chunk is freed once");
         let was_full = page.free == 0;
         page.free |= 1 << chunk.slot;
         let unused = page.is_unused();

@@ -249,6 +249,8 @@ impl Directory {
             outcome.dropped.retain(|old| old.node != holder.node);
         }
         outcome.dropped.extend(entry.name(holder)?);
+        let named = entry.holders.iter().filter(|other| other.node == holder.node).count();
+        assert_eq!(named, 1, "a node is named once");
         entry.lost = false;
         Ok(outcome)
     }
@@ -370,6 +372,7 @@ impl Directory {
             outcome.forgotten = Some(self.forget().ok_or(Refusal::Full)?);
         }
         let at = self.vacant.pop().ok_or(Refusal::Full)?;
+        assert!(self.slab[at as usize].is_empty(), "a vacant entry is empty");
         self.slab[at as usize] = Entry::new(id, version);
         self.index.insert(id, at, |other| self.slab[other as usize].id);
         Ok(at as usize)
@@ -397,6 +400,7 @@ impl Directory {
         let id = self.slab[at].id;
         self.index.remove(id, |other| self.slab[other as usize].id);
         self.vacant.push(at as u32);
+        assert!(self.vacant.len() <= self.slab.len(), "an entry is removed once");
         let vacant = Entry::new(PageId::default(), Version::default());
         std::mem::replace(&mut self.slab[at], vacant)
     }

@@ -204,6 +204,7 @@ impl Ahead {
             self.orders.pop_front();
         }
         self.orders.push_back(batch);
+        assert!(self.orders.len() <= ORDERS_MAX);
     }
 
     /// A program has come to a page of `bytes` bytes. Says whether something may be due for that.

@@ -165,6 +165,7 @@ impl<T: Clone> Faults<T> {
             None => self.places.push(Some(fault)),
         }
         *self.under_way(ahead) += 1;
+        assert!(self.ahead + self.demand <= FAULTS_MAX, "every fetch in flight has a place");
         self.begun += 1;
         Some(FaultNo(at))
     }
@@ -198,6 +199,7 @@ impl<T: Clone> Faults<T> {
     /// A later request does not wait any more.
     pub fn leave(&mut self, number: FaultNo) {
         let fault = self.fault(number);
+        assert!(fault.waiters > 0, "a request leaves the fetch that it waits for");
         fault.waiters -= 1;
         if fault.waiters == 0 && !matches!(fault.state, State::UnderWay) {
             self.places[number.0] = None;
@@ -212,6 +214,7 @@ impl<T: Clone> Faults<T> {
 
     fn close(&mut self, number: FaultNo, state: State<T>) -> bool {
         let fault = self.fault(number);
+        assert!(matches!(fault.state, State::UnderWay), "a fetch ends once");
         fault.state = state;
         let (waited_for, ahead) = (fault.waiters > 0, fault.ahead);
         if !waited_for {

@@ -356,7 +356,8 @@ impl Store {
     fn place(&mut self, frame: FrameNo, stored: Stored) {
         self.used += cost(stored.data.len());
         self.memory.set_blocks(frame, blocks(stored.data.len()));
-        self.places[frame.0 as usize] = Some(stored);
+        let before = self.places[frame.0 as usize].replace(stored);
+        assert!(before.is_none(), "a frame has the bytes of one page");
     }
 
     fn unplace(&mut self, frame: FrameNo) -> Option<Stored> {

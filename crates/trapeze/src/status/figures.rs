@@ -32,13 +32,19 @@ pub struct Figure<T> {
 impl<T> Figure<T> {
     /// One that only grows.
     pub const fn counter(name: &'static str, help: &'static str, of: fn(&T) -> f64) -> Figure<T> {
+        assert!(is_total(name), "the name of a counter ends with _total");
         Figure { name, kind: Kind::Counter, help, of }
     }
 
     /// One that may fall.
     pub const fn gauge(name: &'static str, help: &'static str, of: fn(&T) -> f64) -> Figure<T> {
+        assert!(!is_total(name), "only the name of a counter ends with _total");
         Figure { name, kind: Kind::Gauge, help, of }
     }
+}
+
+const fn is_total(name: &str) -> bool {
+    matches!(name.as_bytes(), [.., b'_', b't', b'o', b't', b'a', b'l'])
 }
 
 /// What is exported as a number.

@@ -102,6 +102,7 @@ impl Reports {
         self.0.retain(|(other, _)| *other != asker);
         self.0.truncate(ASKERS_MAX - 1);
         self.0.push_front((asker, text));
+        assert!(self.0.len() <= ASKERS_MAX);
     }
 
     /// What an asker is told from an offset on, and bytes of the whole.
