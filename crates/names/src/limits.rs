@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// How long after a change was refused for want of room that is told as a problem.
+pub const FULL_SPAN: Duration = Duration::from_secs(30);
+
 /// Most names of one file (POSIX `LINK_MAX`), and most directories in one directory plus 2: as ext4.
 pub const LINKS_MAX: u32 = 65_000;
 /// Longest symbolic link: a path without its terminating zero.

@@ -14,7 +14,7 @@ mod layouts;
 mod quarantine;
 mod upkeep;
 
-use crate::limits::{HEAR_INTERVAL, SCARCE_SPAN, SLOTS, TASKS};
+use crate::limits::{FULL_SPAN, HEAR_INTERVAL, SCARCE_SPAN, SLOTS, TASKS};
 use crate::lineage::Older;
 use crate::manager::{Manager, Origin, VolumeSettings};
 use crate::objects::Objects;
@@ -102,6 +102,8 @@ struct Service<O> {
     gone: gone::Gone,
     /// Why the log last failed, until a sync succeeds.
     trouble: RefCell<Option<MetaError>>,
+    /// When a change was last refused for want of room.
+    full_at: Cell<Option<Time>>,
 }
 
 /// A handle to a running manager, for the node it runs on.
@@ -219,7 +221,7 @@ impl<O: Objects> Control for Rc<Service<O>> {
         self.quarantine.get()
     }
     fn trouble(&self) -> Option<MetaError> {
-        self.trouble.borrow().clone()
+        self.trouble.borrow().clone().or_else(|| self.full_disk())
     }
     fn health(&self) -> Health {
         self.manager.borrow_mut().store().health()
@@ -295,6 +297,7 @@ pub fn serve<O: Objects>(
         quarantine: Cell::default(),
         gone: gone::Gone::new(cx),
         trouble: RefCell::default(),
+        full_at: Cell::default(),
     });
     cx.spawn("names start", service.clone().begin(config.volume, config.witnesses));
     cx.set_pure(Channel::NAMES, Operation::is_pure);
@@ -325,6 +328,7 @@ impl<O: Objects> Service<O> {
         async move {
             let Some((sequence, done)) = posted else { return Ok(None) };
             if let Err(error) = done.await {
+                service.note_full(error.full);
                 service.trouble.replace(Some(error));
                 service.manager.borrow_mut().store().append_failed();
                 service.full.notify_all();
@@ -349,6 +353,24 @@ impl<O: Objects> Service<O> {
         let (value, append) = self.manager.borrow_mut().change(self.origin(0), change)?;
         self.post(append).await?;
         Ok(value)
+    }
+
+    /// A change is refused, for want of room if `full`.
+    fn note_full(&self, full: bool) {
+        if full {
+            self.full_at.set(Some(self.cx.now()));
+        }
+    }
+
+    /// The reserve of the disk is in use, or was when a change was refused a moment ago: a checkpoint may end that and
+    /// the next changes begin it again.
+    fn full_disk(&self) -> Option<MetaError> {
+        let lately = self.full_at.get().is_some_and(|at| self.cx.now().since(at) < FULL_SPAN);
+        (lately || self.cx.meta_room() > MetaRoom::Plenty).then(|| MetaError {
+            full: true,
+            reason: "the disk of the manager's store is full. Removals still work; make room on it"
+                .to_string(),
+        })
     }
 
     /// What is told while the log has a hole: that there was no room, or that it could not be written.

@@ -124,6 +124,7 @@ impl<O: Objects> Service<O> {
         operation: &Operation<'_>,
     ) -> Encoded {
         let full = self.cx.meta_room() > MetaRoom::Plenty && operation.takes_room();
+        self.note_full(full);
         let admitted = if full { Err(Errno::ENOSPC) } else { self.admit().await };
         let once = self.manager.borrow_mut().change_admitted(
             admitted,

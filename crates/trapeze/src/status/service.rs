@@ -19,7 +19,6 @@ use kv::Items;
 use live::host::Host;
 use live::link::{Directory, PeerStatus};
 use live::wait::WaitCounters;
-use node::rings::MetaRoom;
 use node::{Answer, Cx, Request};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -188,7 +187,6 @@ impl Source {
             let errno = if error.full { "ENOSPC" } else { "EIO" };
             format!("changes of names are refused with {errno}: {}", error.reason)
         });
-        let names = names.or_else(|| self.reserve_in_use());
         let io = self.io.as_ref().map(stripe::Server::problems).unwrap_or_default();
         let damage = self.stores().filter_map(|(name, health)| Some((name, health.damage?)));
         let damage = damage.map(|(name, damage)| format!("{name}: {damage}"));
@@ -196,16 +194,6 @@ impl Source {
         let io = io.into_iter().chain(older);
         let restored = self.frozen().into_iter().chain(self.compared());
         io.chain(names).chain(damage).chain(restored).chain(self.younger()).collect()
-    }
-
-    /// Of a store whose disk is full: the reserve is in use, which is for what makes room.
-    fn reserve_in_use(&self) -> Option<String> {
-        let full = self.names.is_some() && self.cx.meta_room() > MetaRoom::Plenty;
-        full.then(|| {
-            "changes of names are refused with ENOSPC: the disk of the manager's store is full. Removals still work; \
-             make room on it"
-                .to_string()
-        })
     }
 
     /// Of a store that is not the newest.
