@@ -1,7 +1,8 @@
 //! NFS as people use it: programs of libnfs-utils and nfs-common against `trapeze up`, `trapeze nfs` and `[nfs]`.
 
 use crate::common::{
-    Up, cannot_mount, ended_by_signals, free_ports, lacks, pattern, program, refusal, shell, text,
+    Up, cannot_mount, ended_by_signals, free_ports, lacks, pattern, program, refusal, shell, skip,
+    text,
 };
 use nfs::mount::{self, DirPath, MntResult};
 use nfs::rpc::{Call, Credential, Reply, System};
@@ -112,6 +113,9 @@ fn files_go_both_ways_between_clients_of_nfs_and_the_cluster() {
 fn root_of_a_client_is_nobody_unless_the_export_says_else() {
     if lacks_clients() {
         return;
+    }
+    if !rustix::process::geteuid().is_root() {
+        return skip("only root counts as nobody");
     }
     let mut up = Up::new("1");
     up.put("file", b"data");
