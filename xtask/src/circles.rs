@@ -31,27 +31,80 @@ fn problem(name: &str, circle: &[&str]) -> String {
 fn imports(source: &Path) -> Result<Imports, String> {
     let mut files = Vec::new();
     collect(source, &["rs"], &mut files)?;
-    let module = |file: &Path| {
-        let first = file.strip_prefix(source).ok()?.components().next()?;
-        Some(Path::new(first.as_os_str()).file_stem()?.to_str()?.to_string())
-    };
-    let mut imports = Imports::new();
+    let (mut imports, mut exported) = (Imports::new(), BTreeMap::new());
     for file in &files {
         let text = fs::read_to_string(file).map_err(|error| format!("{file:?}: {error}"))?;
-        let module = module(file).ok_or(format!("{file:?}: no module"))?;
-        imports.entry(module).or_default().extend(imported(&text));
+        let path = file.strip_prefix(source).ok().map(|path| path.with_extension(""));
+        let path = path.ok_or(format!("{file:?}: no module"))?;
+        let module = path.iter().next().unwrap_or_default().to_string_lossy().into_owned();
+        match module == "lib" {
+            true => exported = named_at_root(&text),
+            false => {
+                imports.entry(module).or_default().extend(imported(&text, path.iter().count()))
+            }
+        }
     }
-    imports.remove("lib");
+    for names in imports.values_mut() {
+        *names = names.iter().map(|name| exported.get(name).unwrap_or(name).clone()).collect();
+    }
     Ok(imports)
 }
 
-/// The first names of the paths in a file that begin with `crate::`, without its tests.
-fn imported(text: &str) -> BTreeSet<String> {
+/// The first names of the paths in a file that begin at the crate's root, without its tests. `depth` is how many
+/// modules deep the file is: that many `super::` lead to the root.
+fn imported(text: &str, depth: usize) -> BTreeSet<String> {
+    let (code, up) = (code(text), "super::".repeat(depth));
+    let mut parts = code.split(&up);
+    let mut before = parts.next().unwrap_or_default();
+    let from_super = parts.filter(|path| {
+        let is_deeper = before.ends_with("super::") || path.starts_with("super::");
+        before = path;
+        !is_deeper
+    });
+    code.split("crate::").skip(1).chain(from_super).flat_map(firsts).collect()
+}
+
+/// The module of each name that the crate's root takes from one.
+fn named_at_root(text: &str) -> BTreeMap<String, String> {
+    let code = code(text);
+    let uses = code.split("use ").skip(1).filter_map(|path| path.split(';').next());
+    let paths = uses.filter_map(|path| path.split_once("::"));
+    let all = paths.flat_map(|(module, names)| lasts(names).zip(std::iter::repeat(module)));
+    all.map(|(name, module)| (name, module.to_string())).collect()
+}
+
+/// A file's code without comments and tests.
+fn code(text: &str) -> String {
     let code = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap_or_default();
-    let code = code.lines().filter(|line| !line.trim_start().starts_with("//"));
-    let paths = code.flat_map(|line| line.split("crate::").skip(1));
-    let is_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
-    paths.map(|path| path.chars().take_while(|letter| is_name(*letter)).collect()).collect()
+    let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
+    lines.flat_map(|line| [line, "\n"]).collect()
+}
+
+/// The names that a path begins with, several where it begins with a group in braces.
+fn firsts(path: &str) -> Vec<String> {
+    let is_name = |letter: &char| letter.is_ascii_alphanumeric() || *letter == '_';
+    let name = |path: &str| path.trim_start().chars().take_while(is_name).collect::<String>();
+    let Some(group) = path.strip_prefix('{') else { return vec![name(path)] };
+    let mut depth = 0;
+    let ends = |letter: char| {
+        depth += i32::from(letter == '{') - i32::from(letter == '}');
+        depth < 0 || depth == 0 && letter == ','
+    };
+    // Behind the group's end nothing is its own.
+    let mut is_open = true;
+    let paths = group.split_inclusive(ends).take_while(|path| {
+        let was_open = is_open;
+        is_open = path.ends_with(',');
+        was_open
+    });
+    paths.map(name).filter(|name| !name.is_empty()).collect()
+}
+
+/// The names that a path brings into scope.
+fn lasts(path: &str) -> impl Iterator<Item = String> {
+    let parts = path.split([',', '{', '}']).map(str::trim).filter(|part| !part.ends_with("::"));
+    let names = parts.filter_map(|part| part.rsplit([':', ' ']).next());
+    names.filter(|name| !name.is_empty()).map(String::from)
 }
 
 /// Modules of which each imports the next, and the last is the first, if there are such.
@@ -88,7 +141,7 @@ mod tests {
     #[test]
     fn a_circle_is_seen_and_named() {
         let imports = |pairs: &[(&str, &str)]| {
-            let entry = |(name, text): &(&str, &str)| (name.to_string(), imported(text));
+            let entry = |(name, text): &(&str, &str)| (name.to_string(), imported(text, 1));
             pairs.iter().map(entry).collect::<Imports>()
         };
         let open = [("a", "use crate::b::B;\nuse crate::c;"), ("b", "crate::c::f()"), ("c", "")];
@@ -96,5 +149,23 @@ mod tests {
         let closed = [open[0], open[1], ("c", "//! crate::d\nuse crate::a::{A, B};")];
         assert_eq!(circle(&imports(&closed)), Some(vec!["a", "b", "c", "a"]));
         assert!(problem("wire", &["a", "b", "a"]).starts_with("wire: a imports b imports a: "));
+    }
+
+    #[test]
+    fn names_in_groups_at_the_root_and_above_are_imports() {
+        let names = |text, depth| imported(text, depth).into_iter().collect::<Vec<_>>().join(" ");
+        assert_eq!(
+            names("use crate::{\n    a::{b, c},\n    d, e::F,\n};\nuse crate::{g}, h;", 1),
+            "a d e g"
+        );
+        assert_eq!(names("use super::{a, b};\nsuper::c::d();", 1), "a b c");
+        assert_eq!(
+            names("use super::a;\nuse super::super::{b};\nuse super::super::super::c;", 2),
+            "b"
+        );
+        assert_eq!(names("fn f() {}\n#[cfg(test)]\nmod tests {\n    use crate::a;\n}", 1), "");
+        let text = "use std::io;\npub use a::{B, c::{d, E as F}};\npub(crate) use g::h::I;\n";
+        let root = named_at_root(text).into_iter().map(|(name, module)| name + "=" + &module);
+        assert_eq!(root.collect::<Vec<_>>(), ["B=a", "F=a", "I=g", "d=a", "io=std"]);
     }
 }

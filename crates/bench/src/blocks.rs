@@ -7,15 +7,15 @@
 //! one at a time at places that nothing guesses. Where they did not come from network memory, as the server counts,
 //! there is no result.
 
+use super::direct::{Aligned, BLOCK_BYTES, open_direct};
 use super::pass::{Meter, Pass};
 use super::protocols::{only, place};
 use super::regions::{RegionsError, faults_from_peer};
 use super::row::Row;
 use crate::arguments::{BlocksBench, RegionBench};
-use rustix::fs::OFlags;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -25,7 +25,6 @@ use trapeze::local::{LocalCluster, LocalError, Shape};
 use trapeze::scratch::{Processes, Scratch};
 use trapeze::size::Size;
 
-const BLOCK_BYTES: usize = 8192;
 /// What an I/O server keeps and sends away in one piece.
 const CHUNK_BYTES: u64 = stripe::limits::CHUNK_BYTES as u64;
 /// Measured in turns with the baseline.
@@ -177,10 +176,6 @@ fn read_in_turns(
     Ok((of_file.end(), of_disk.end()))
 }
 
-pub(super) fn open_direct(path: &Path) -> io::Result<File> {
-    File::options().read(true).custom_flags(OFlags::DIRECT.bits() as i32).open(path)
-}
-
 /// The largest file below a directory: the object.
 fn largest(dir: &Path) -> io::Result<PathBuf> {
     let mut best = (0, PathBuf::new());
@@ -196,20 +191,6 @@ fn largest(dir: &Path) -> io::Result<PathBuf> {
         }
     }
     Ok(best.1)
-}
-
-/// A block's memory as O_DIRECT wants it (open(2)).
-pub(super) struct Aligned(Vec<u8>);
-
-impl Aligned {
-    pub(super) fn new() -> Aligned {
-        Aligned(vec![0; BLOCK_BYTES + 4096])
-    }
-
-    pub(super) fn bytes(&mut self) -> &mut [u8] {
-        let start = self.0.as_ptr().align_offset(4096);
-        &mut self.0[start..start + BLOCK_BYTES]
-    }
 }
 
 /// Where this program, the machines and the mount run.

@@ -6,7 +6,6 @@
 //! The program and the node that keeps the pages are two processes, pinned; whoever is not measured is stopped
 //! meanwhile, because it may spin. A fault's time is that of the access that takes it.
 
-use super::gets::{self, GetsError};
 use super::pass::{histogram, median};
 use super::peer::Peer;
 use super::row::Row;
@@ -34,6 +33,10 @@ use terminal::table::{Table, print_json};
 use trapeze::children::{Process, READY};
 use trapeze::scratch::Scratch;
 use wire::{NodeId, mix};
+
+pub mod gets;
+
+use gets::GetsError;
 
 /// Rounds of each way, in turns; medians of them are shown, also of their ratios.
 const ROUNDS: usize = 15;

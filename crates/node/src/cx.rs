@@ -2,9 +2,11 @@
 
 mod filling;
 mod messages;
+mod waits;
 
 pub use filling::FillingReply;
 pub(crate) use messages::is_message;
+pub use waits::{Wait, Waiting};
 
 use crate::bugs::{Bug, Bugs};
 use crate::call::{Answer, Call, Reply, Request, SpareTrailers};
@@ -15,7 +17,6 @@ use crate::pieces::{Pieces, Spare};
 use crate::rings::*;
 use crate::scheduler::{Scheduler, TaskId, Timers};
 use crate::tickets::{Outcome, Tickets};
-use crate::waits::Waits;
 use endpoint::{Endpoint, Frame, FrameMut, Frames};
 use messages::Messages;
 use netrpc::{CallError, Rpc, Start};
@@ -25,6 +26,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use waits::Waits;
 use wire::{Channel, Errno, NodeId, Time, Wall};
 
 pub(crate) type Task = Pin<Box<dyn Future<Output = ()>>>;

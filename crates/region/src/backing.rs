@@ -1,6 +1,6 @@
 //! Where the pages of a region are when they are not in its frames.
 
-use super::keeper::Bell;
+use super::bell::Bell;
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::fs::File;

@@ -21,6 +21,7 @@
 
 pub mod backing;
 pub mod bare;
+mod bell;
 pub mod calls;
 mod contexts;
 mod counters;
@@ -37,8 +38,8 @@ pub mod uffd;
 pub use backing::{
     Backing, FetchError, Fetched, FileBacking, LocalMemory, Source, StoreError, Upkeep,
 };
+pub use bell::Bell;
 pub use counters::Counters;
-pub use keeper::Bell;
 pub use pager::{Access, FaultError};
 
 use contexts::{Context, Contexts};

@@ -14,9 +14,9 @@ mod kept;
 mod leaving;
 
 use super::backing::{FetchError, Fetched, Source, StoreError};
+use super::bell::Bell;
 use super::contexts::{Context, Contexts};
 use super::counters::{Tally, What};
-use super::keeper::Bell;
 use super::limits::*;
 use super::queues::{Frame, Leaving, Resident, Staging};
 use super::table::{Page, State, Table};

@@ -21,7 +21,7 @@ pub use end::free;
 pub use line::{Answer, Line, LineConfig, LineError, Question};
 
 use super::backing::{Backing, Source, Upkeep};
-use super::keeper::Bell;
+use super::bell::Bell;
 use super::limits::{CALL_DEADLINE, HOLDERS_MAX};
 use live::clock;
 use live::link::{Address, Security};

@@ -1,7 +1,7 @@
 //! What operations of this node wait for between two tries, and which disks of servers refuse them: for people, who are
 //! told while it lasts. Calls that are under way are in [`Cx::oldest_calls`].
 
-use crate::Cx;
+use super::Cx;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use wire::{Errno, Home, NodeId, Time};

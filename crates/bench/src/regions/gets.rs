@@ -6,11 +6,11 @@
 //! copy before each get that is to come from there, and is the directory of them, as of all of a node's private pages.
 //! They are pinned as the rest of the benchmark; whoever is not measured is stopped meanwhile, because it may spin.
 
-use super::blocks::{Aligned, open_direct};
-use super::pass::histogram;
-use super::regions::{CLUSTER, RegionsError, Times, start_holder};
-use super::row::Row;
+use super::{CLUSTER, HOLDER, RegionsError, Times, start_holder};
 use crate::arguments::{LinkKind, RegionBench};
+use crate::direct::{Aligned, open_direct};
+use crate::pass::histogram;
+use crate::row::Row;
 use endpoint::Frames;
 use endpoint::limits::PAGE_BYTES;
 use hdrhistogram::Histogram;
@@ -97,12 +97,12 @@ impl Pair {
         };
         let links = Links::new(config, Some(pool), Box::new(|_| ()))?;
         let address: Address = holder.said.parse().map_err(io::Error::other)?;
-        links.directory().set(super::regions::HOLDER, vec![address]);
+        links.directory().set(HOLDER, vec![address]);
         let node = Node::new(NodeConfig::new(ME, INCARNATION, 1), Frames::new(region));
         let mut host = Host::new(node, arguments.policy())?;
         host.add(links)?;
         let service = Service::start(host.node().cx(), config_of(pages, bytes));
-        service.set_view(view(ME, super::regions::HOLDER));
+        service.set_view(view(ME, HOLDER));
         let mut pair = Pair { host, service, holder, pages };
         pair.fill()?;
         pair.holder.pause();
