@@ -100,7 +100,12 @@ impl Files {
     pub(crate) async fn ask_lock(&self, wanted: &Wanted) -> Result<(), Errno> {
         let Wanted { file, handle, owner, lock, whole_file } = *wanted;
         self.names.lock(file, owner, whole_file, lock).await.map_err(refusal)?;
+        let is_all = (lock.start, lock.end) == (0, u64::MAX);
         if lock.kind == LockKind::Unlock {
+            if is_all && let Some(file) = self.table.borrow_mut().get(file) {
+                // nothing is left to be given back by a close, of which a server of NFS hears nothing
+                file.state.borrow_mut().lockers.remove(&(owner, whole_file));
+            }
             self.line_freed.notify_all();
             return Ok(());
         }

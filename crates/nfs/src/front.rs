@@ -17,22 +17,25 @@
 //! Bounds: a connection with many calls, much data or unread replies is not read from; half records and unread replies
 //! of all connections together may take a part of the pool, and who stood still longest is closed.
 
+mod behind;
 mod connection;
 mod counters;
 
 pub use counters::{Client, Counted, Counters, LATENCY_BUCKETS, name};
 
 use crate::limits::*;
+use crate::portmap::UDP;
 use crate::record::{Outgoing, Progress, Record, RecordError, Writer, begin};
 use crate::replies::{Key, Replies, Verdict};
-use crate::rpc::{Call, NoCall};
-use crate::server::{Executed, Execution, Origin, Server, Step};
+use crate::rpc::{self, Call, NoCall};
+use crate::server::{Executed, Execution, Origin, Port, Server, Step};
 use crate::v3;
 use crate::xdr::decoded;
+use behind::Behind;
 use connection::Connection;
 use endpoint::Frames;
 use endpoint::limits::PAGE_BYTES;
-use node::rings::{Caller, FileDone, FileOp, FileRequest};
+use node::rings::{FileDone, FileRequest};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::IoSliceMut;
 use std::rc::Rc;
@@ -94,8 +97,8 @@ pub struct Front {
     data_bytes: usize,
     replies: Replies,
     requests: VecDeque<FileRequest>,
-    /// Numbers at the front of closes under way.
-    closes: BTreeSet<u64>,
+    /// What no call waits for.
+    behind: Behind,
     /// Connections that wait for frames, or for calls of others to end.
     waiting: BTreeSet<ConnectionId>,
     changed: BTreeSet<ConnectionId>,
@@ -119,7 +122,7 @@ impl Front {
             data_bytes: 0,
             replies: Replies::default(),
             requests: VecDeque::new(),
-            closes: BTreeSet::new(),
+            behind: Behind::default(),
             waiting: BTreeSet::new(),
             changed: BTreeSet::new(),
             closed: Vec::new(),
@@ -142,13 +145,16 @@ impl Front {
     /// Whether no call is in progress and no reply waits.
     pub fn is_quiet(&self) -> bool {
         let written = |connection: &Connection| connection.writer.bytes() == 0;
-        self.calls.is_empty() && self.closes.is_empty() && self.connections.values().all(written)
+        let locks = self.server.locks().borrow().is_quiet();
+        let is_done = self.calls.is_empty() && self.behind.is_empty() && locks;
+        is_done && self.connections.values().all(written)
     }
 
     /// When it is to be looked after at the latest.
     pub fn deadline(&self) -> Option<Time> {
         let is_idle = self.connections.is_empty() && self.server.open_files().borrow().is_empty();
-        (!is_idle).then_some(self.look_at)
+        let locks = self.server.locks().borrow().deadline();
+        (!is_idle).then_some(self.look_at).into_iter().chain(locks).min()
     }
 
     /// Whether bytes of a connection may be read now.
@@ -222,6 +228,9 @@ impl Front {
 
     /// A datagram came.
     pub fn datagram(&mut self, origin: Origin, bytes: &[u8]) {
+        if origin.port.has_locks() && rpc::is_reply(bytes) {
+            return self.server.locks().borrow_mut().replied(origin.from, bytes);
+        }
         self.counters.called(origin.client(), self.now);
         let record = Record { head: bytes.to_vec(), data: Vec::new() };
         let has_room = self.has_room() && !self.is_stopping;
@@ -233,7 +242,7 @@ impl Front {
 
     /// The next operation for the front ring. One that finds no room is to be [put back](Front::put_back).
     pub fn poll_request(&mut self) -> Option<FileRequest> {
-        self.collect_closes();
+        self.collect();
         self.requests.pop_front()
     }
 
@@ -244,9 +253,7 @@ impl Front {
 
     /// An operation has ended.
     pub fn done(&mut self, done: FileDone) {
-        if self.closes.remove(&done.front) {
-            return;
-        }
+        let Some(done) = self.behind.done(&self.server, done) else { return };
         let mut running = self.calls.remove(&done.front).expect("a call that asked");
         running.execution.answer(done.result);
         let target = running.target;
@@ -269,9 +276,14 @@ impl Front {
         self.closed.pop()
     }
 
-    /// The next reply to a datagram.
+    /// The next reply to a datagram, or call to a client.
     pub fn poll_datagram(&mut self) -> Option<Datagram> {
-        self.datagrams.pop_front()
+        self.datagrams.pop_front().or_else(|| {
+            let message = self.server.locks().borrow_mut().poll_message()?;
+            let (from, to) = (message.to, message.own);
+            let origin = Origin { from, to, over: UDP, port: Port::Locks };
+            Some(Datagram { origin, bytes: message.bytes })
+        })
     }
 
     /// What is to be done now and then, and when frames may have come back.
@@ -282,6 +294,7 @@ impl Front {
         }
         self.look_at = self.now + LOOK_SPAN;
         self.server.open_files().borrow_mut().expire(self.now);
+        self.server.locks().borrow_mut().look();
         let now = self.now;
         self.connections.values_mut().for_each(|connection| connection.rest(now));
         self.close_stalled();
@@ -290,6 +303,7 @@ impl Front {
     /// Begins no more calls: their clients retransmit them to the next incarnation.
     pub fn stop(&mut self) {
         self.is_stopping = true;
+        self.server.locks().borrow_mut().stop();
         self.changed.extend(self.connections.keys());
     }
 
@@ -392,6 +406,8 @@ impl Front {
     fn step(&mut self, number: u64, mut running: Running) {
         match running.execution.step() {
             Step::Ask(caller, op) => {
+                // what was decided earlier of an owner's locks goes first
+                self.collect();
                 self.requests.push_back(FileRequest { front: number, caller, op });
                 self.calls.insert(number, running);
             }
@@ -403,7 +419,7 @@ impl Front {
         let Running { target, key, of, began, data_bytes, .. } = running;
         self.counters.ended(of, executed.failed, self.now.since(began));
         match (key, &executed.reply) {
-            (Some(key), Some(reply)) if executed.is_final => {
+            (Some(key), Some(reply)) if executed.is_final && is_short(reply) => {
                 self.replies.complete(key, reply.head());
             }
             (Some(key), _) => self.replies.forget(key),
@@ -452,15 +468,11 @@ impl Front {
         self.closed.push(id);
     }
 
-    /// What the calls left to be closed becomes requests.
-    fn collect_closes(&mut self) {
-        loop {
-            let next = self.server.open_files().borrow_mut().poll_close();
-            let Some((file, handle)) = next else { return };
-            let front = self.number();
-            self.closes.insert(front);
-            let op = FileOp::Release { file, handle, owner: None };
-            self.requests.push_back(FileRequest { front, caller: Caller::default(), op });
+    /// What no call waits for becomes requests.
+    fn collect(&mut self) {
+        while let Some(request) = self.behind.poll(&self.server, self.next) {
+            self.next += 1;
+            self.requests.push_back(request);
         }
     }
 
@@ -488,6 +500,11 @@ impl Front {
             self.close(id);
         }
     }
+}
+
+/// Whether the duplicate-request cache has room for it: a lock's reply has a number that its client chose.
+fn is_short(reply: &Outgoing) -> bool {
+    reply.head().len() <= REPLY_BYTES_MAX
 }
 
 /// Data that a call's reply may have.

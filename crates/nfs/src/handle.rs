@@ -37,6 +37,13 @@ pub struct Named {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Key(pub [u8; 16]);
 
+impl Key {
+    /// A number that nobody makes who does not know the key.
+    pub(crate) fn hash(&self, bytes: &[u8]) -> u64 {
+        siphash(self, bytes)
+    }
+}
+
 impl std::fmt::Debug for Key {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Key(..)")

@@ -11,6 +11,7 @@
 //! | [`mount`] | MOUNT version 3 | RFC 1813 section 5.0 |
 //! | [`portmap`] | which port a program has | RFC 1833 |
 //! | [`nlm`], [`nsm`] | locks, and who restarted | RFC 1813 appendix II, XNFS |
+//! | [`locks`] | who holds and who waits for them | |
 //! | [`handle`] | what a file handle says, and whether it is ours | |
 //! | [`convert`] | attributes, kinds, times, errors: ours and NFS's | |
 //! | [`cookies`] | where a listing goes on, and what fits in one | RFC 1813 sections 3.3.16, 3.3.17 |
@@ -29,6 +30,7 @@ pub mod exports;
 pub mod front;
 pub mod handle;
 pub mod limits;
+pub mod locks;
 pub mod mount;
 pub mod nlm;
 pub mod nsm;

@@ -81,3 +81,42 @@ pub const LOOK_SPAN: Duration = Duration::from_millis(500);
 pub const CLIENTS_MAX: usize = 1024;
 /// Most datagrams that wait to be sent: more are dropped, as a network would.
 pub const DATAGRAMS_MAX: usize = 256;
+
+/// Longest name of a client that may have locks: names of machines have 64 bytes at most.
+pub const LOCK_HOST_BYTES_MAX: usize = 255;
+/// Longest owner of a lock: clients send some ten bytes.
+pub const LOCK_OWNER_BYTES_MAX: usize = 256;
+/// Most clients with locks: their list is one attribute of at most 64 KiB.
+pub const LOCK_HOSTS_MAX: usize = 512;
+/// Most bytes of that list: some 80 for each client.
+pub const LOCK_HOSTS_BYTES_MAX: usize = 60 << 10;
+/// A client that holds no locks stays in the list for so long: one that locks now and then costs one write.
+pub const LOCK_HOST_SPAN: Duration = Duration::from_secs(600);
+/// Most owners of locks, of all clients and of one; 200 bytes each.
+pub const LOCK_OWNERS_MAX: usize = 65_536;
+/// See [`LOCK_OWNERS_MAX`].
+pub const LOCK_OWNERS_OF_HOST_MAX: usize = 16_384;
+/// Most locks that are held, of all clients; 32 bytes each.
+pub const LOCKS_MAX: usize = 262_144;
+/// Most locks that wait, of all clients and of one; 500 bytes each.
+pub const LOCK_WAITERS_MAX: usize = 8192;
+/// See [`LOCK_WAITERS_MAX`].
+pub const LOCK_WAITERS_OF_HOST_MAX: usize = 1024;
+/// Most answers to asynchronous calls of NLM that are on their way; more are lost, as datagrams are.
+pub const LOCK_ANSWERS_MAX: usize = 256;
+/// How long one of them is tried for.
+pub const LOCK_ANSWER_SPAN: Duration = Duration::from_secs(5);
+/// After which a waiting lock is asked for again that could not be.
+pub const LOCK_RETRY_SPAN: Duration = Duration::from_secs(1);
+/// The first pause before a call to a client is repeated; each next is twice as long.
+pub const CALL_PAUSE: Duration = Duration::from_millis(500);
+/// The longest.
+pub const CALL_PAUSE_MAX: Duration = Duration::from_secs(30);
+/// After so many that were not answered the client's port mapper is asked again: it may have restarted.
+pub const CALLS_BEFORE_ASKING: u32 = 3;
+/// How long after a restart clients are told of it that do not answer: as long as statd does.
+pub const NOTIFY_SPAN: Duration = Duration::from_secs(900);
+/// How long after a restart only clients that had locks get them, at most.
+pub const GRACE_SPAN: Duration = Duration::from_secs(45);
+/// How long after the last client has heard of it, or has reclaimed a lock: clients reclaim all of theirs at once.
+pub const GRACE_QUIET_SPAN: Duration = Duration::from_secs(5);

@@ -39,6 +39,15 @@ enumeration! {
     }
 }
 
+impl Procedure {
+    /// Whether a duplicate is answered with the first reply: that of a LOCK which arrives after its UNLOCK would else
+    /// take the lock again, for nobody.
+    pub fn keeps_reply(self) -> bool {
+        use Procedure::*;
+        matches!(self, Lock | Cancel | Unlock | LockMsg | CancelMsg | UnlockMsg | NmLock)
+    }
+}
+
 enumeration! {
     /// Outcome (`nlm4_stats`).
     #[allow(missing_docs)]

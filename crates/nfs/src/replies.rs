@@ -10,7 +10,7 @@
 
 use crate::limits::{REPLIES_BYTES_MAX, REPLIES_MAX, REPLY_BYTES_MAX};
 use crate::rpc::Call;
-use crate::v3;
+use crate::{nlm, v3};
 use core::net::IpAddr;
 use std::collections::BTreeMap;
 
@@ -43,8 +43,15 @@ impl Key {
     /// Whether calls like this are kept.
     pub fn is_kept(&self) -> bool {
         let [program, version, procedure] = self.procedure;
-        let known = v3::Procedure::of(procedure).is_some_and(v3::Procedure::keeps_reply);
-        (program, version) == (v3::PROGRAM, v3::VERSION) && known
+        match (program, version) {
+            (v3::PROGRAM, v3::VERSION) => {
+                v3::Procedure::of(procedure).is_some_and(v3::Procedure::keeps_reply)
+            }
+            (nlm::PROGRAM, nlm::VERSION) => {
+                nlm::Procedure::of(procedure).is_some_and(nlm::Procedure::keeps_reply)
+            }
+            _ => false,
+        }
     }
 }
 

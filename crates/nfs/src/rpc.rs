@@ -195,6 +195,11 @@ impl<'a> Call<'a> {
     }
 }
 
+/// Whether a record is a reply and no call.
+pub fn is_reply(record: &[u8]) -> bool {
+    record.get(4..8) == Some(&REPLY.to_be_bytes())
+}
+
 fn credential<'a>(input: &mut Input<'a>) -> Result<Credential<'a>, Garbage> {
     let flavor = input.u32()?;
     let body = input.opaque(AUTH_BYTES_MAX)?;

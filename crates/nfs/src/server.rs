@@ -19,6 +19,8 @@
 mod data;
 mod execution;
 mod listing;
+mod locking;
+mod monitoring;
 mod mounting;
 mod namespace;
 mod objects;
@@ -31,6 +33,7 @@ pub use origin::{Origin, Port};
 
 use crate::exports::{Access, Export, Exports, Options};
 use crate::handle::{HANDLE_BYTES, Key, Named};
+use crate::locks::{Beginning, LockTable};
 use crate::portmap::Service;
 use crate::v3::{Fattr, Handle, Status, WccData};
 use execution::Asker;
@@ -54,6 +57,7 @@ pub struct Server {
     pub services: Vec<Service>,
     mounts: RefCell<Mounts>,
     open_files: RefCell<OpenFiles>,
+    locks: RefCell<LockTable>,
     now: Cell<(Time, Wall)>,
 }
 
@@ -68,6 +72,7 @@ impl Server {
             services: Vec::new(),
             mounts: RefCell::default(),
             open_files: RefCell::default(),
+            locks: RefCell::new(LockTable::new(key, Beginning::default())),
             now: Cell::default(),
         }
     }
@@ -82,9 +87,20 @@ impl Server {
         &self.open_files
     }
 
+    /// The locks of its clients.
+    pub fn locks(&self) -> &RefCell<LockTable> {
+        &self.locks
+    }
+
+    /// What is known of clients that had locks when it was there last.
+    pub fn begin_locks(&self, beginning: Beginning) {
+        self.locks.replace(LockTable::new(self.key, beginning));
+    }
+
     /// The time that its calls see.
     pub fn set_now(&self, now: Time, wall: Wall) {
         self.now.set((now, wall));
+        self.locks.borrow_mut().set_now(now);
     }
 
     fn now(&self) -> Time {
@@ -114,6 +130,12 @@ async fn walk(asker: &Asker, names: impl Iterator<Item = &[u8]>) -> Result<Attr,
         attr = found;
     }
     Ok(attr)
+}
+
+/// The export of a handle.
+fn export<'s>(server: &'s Server, handle: Handle<'_>) -> Result<&'s Export, Status> {
+    let named = Named::decode(handle, server.volume, &server.key)?;
+    server.exports.numbered(named.export).ok_or(Status::Stale)
 }
 
 fn names(path: &[u8]) -> impl Iterator<Item = &[u8]> {

@@ -33,7 +33,9 @@ pub use rpcbind::{Registration, register};
 pub struct NfsPlaces {
     /// NFS and MOUNT over TCP; port 0 is any that is free.
     pub nfs: Vec<SocketAddr>,
-    /// MOUNT over UDP.
+    /// Locks over UDP; port 0 is the one of NFS, or any where that is taken.
+    pub locks: Vec<SocketAddr>,
+    /// The same, and MOUNT over UDP.
     pub mount: Vec<SocketAddr>,
     /// A port mapper of our own, over TCP and UDP.
     pub portmap: Vec<SocketAddr>,
@@ -51,17 +53,15 @@ pub struct NfsSockets {
 impl NfsSockets {
     /// Binds all of them.
     pub fn bind(places: &NfsPlaces) -> Result<NfsSockets, ListenError> {
-        let NfsPlaces { nfs, mount, portmap } = places;
+        let NfsPlaces { nfs, locks, mount, portmap } = places;
         let listeners = Listeners::bind(nfs.iter().chain(portmap).copied())?;
         let ports = [vec![Port::Nfs; nfs.len()], vec![Port::Portmap; portmap.len()]].concat();
-        let mut datagrams = Vec::new();
-        let all = mount.iter().map(|at| (at, Port::Mount));
-        for (at, port) in all.chain(portmap.iter().map(|at| (at, Port::Portmap))) {
-            let refused = |error| ListenError::Address(*at, error);
-            let socket = UdpSocket::bind(at).map_err(refused)?;
-            socket.set_nonblocking(true).map_err(refused)?;
-            datagrams.push((socket, port));
-        }
+        let beside = listeners.addresses().next().map_or(0, |at| at.port());
+        let locks = locks.iter().map(|at| (at, Port::Locks));
+        let all = locks.chain(mount.iter().map(|at| (at, Port::Mount)));
+        let all = all.chain(portmap.iter().map(|at| (at, Port::Portmap)));
+        let bound = all.map(|(at, port)| Ok((bind_datagrams(*at, beside)?, port)));
+        let datagrams = bound.collect::<Result<_, ListenError>>()?;
         Ok(NfsSockets { listeners, ports, datagrams })
     }
 
@@ -71,11 +71,29 @@ impl NfsSockets {
         all.filter(|(_, port)| **port == Port::Nfs).map(|(at, _)| at)
     }
 
+    /// Where locks are served over UDP.
+    pub fn lock_addresses(&self) -> impl Iterator<Item = SocketAddr> + '_ {
+        let all = self.datagrams.iter().filter(|(_, port)| port.has_locks());
+        all.filter_map(|(socket, _)| socket.local_addr().ok())
+    }
+
     /// Where MOUNT is served over UDP.
     pub fn mount_addresses(&self) -> impl Iterator<Item = SocketAddr> + '_ {
         let all = self.datagrams.iter().filter(|(_, port)| *port == Port::Mount);
         all.filter_map(|(socket, _)| socket.local_addr().ok())
     }
+}
+
+fn bind_datagrams(at: SocketAddr, beside: u16) -> Result<UdpSocket, ListenError> {
+    let refused = |error| ListenError::Address(at, error);
+    let first = if at.port() == 0 { SocketAddr::new(at.ip(), beside) } else { at };
+    let bound = match UdpSocket::bind(first) {
+        Err(_) if first != at => UdpSocket::bind(at),
+        bound => bound,
+    };
+    let socket = bound.map_err(refused)?;
+    socket.set_nonblocking(true).map_err(refused)?;
+    Ok(socket)
 }
 
 /// A client's socket, and what the poller watches it for.
@@ -284,7 +302,9 @@ impl Nfs {
         let mut moved = false;
         while let Some(reply) = self.front.borrow_mut().poll_datagram() {
             let mut all = self.sockets.datagrams.iter();
-            let socket = all.find(|(_, port)| *port == reply.origin.port);
+            // clients are called from where their calls are answered
+            let both = |port: Port| port.has_locks() && reply.origin.port.has_locks();
+            let socket = all.find(|(_, port)| *port == reply.origin.port || both(*port));
             // one that does not leave is as one that was lost
             let _ = socket.map(|(socket, _)| socket.send_to(&reply.bytes, reply.origin.from));
             moved = true;

@@ -62,7 +62,7 @@ impl Running {
             let frames = Frames::new(MemfdRegion::create("test", MEMORY_BYTES / 4096).unwrap());
             let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
             let (nfs, mount) = (vec![any], vec![any]);
-            let places = NfsPlaces { nfs, mount, portmap: Vec::new() };
+            let places = NfsPlaces { nfs, mount, ..NfsPlaces::default() };
             let sockets = NfsSockets::bind(&places).unwrap();
             let nfs = sockets.nfs_addresses().next().unwrap();
             let mount = sockets.mount_addresses().next().unwrap();

@@ -9,6 +9,7 @@
 //! the last close anywhere left.
 
 mod beside;
+mod kept;
 mod options;
 
 pub use beside::Beside;
@@ -24,7 +25,7 @@ use nfs::front::Front;
 use nfs::handle::Key;
 use nfs::portmap::{self, Service, TCP, UDP};
 use nfs::server::Server;
-use nfs::{mount, v3};
+use nfs::{mount, nlm, nsm, v3};
 use node::rings::{Caller, FileOp, FileReply, FileRequest};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sockets::ListenError;
@@ -89,11 +90,13 @@ impl Plan {
     /// Takes the addresses.
     pub fn bind(self) -> Result<Bound, NfsError> {
         allow_descriptors();
-        let udp = if self.mount_udp { vec![self.listen] } else { Vec::new() };
-        let mut places = NfsPlaces { nfs: vec![self.listen], mount: udp, portmap: Vec::new() };
+        let mut places = NfsPlaces { nfs: vec![self.listen], ..NfsPlaces::default() };
+        let udp = if self.mount_udp { &mut places.mount } else { &mut places.locks };
+        udp.push(self.listen);
         let bound = NfsSockets::bind(&places)?;
         let at = bound.nfs_addresses().next().expect("it listens");
-        let mut services = services(at.port(), bound.mount_addresses().next());
+        let locks = bound.lock_addresses().next().expect("it listens");
+        let mut services = services(at.port(), locks.port(), self.mount_udp);
         let registration = register(&services, at.ip()).map_err(NfsError::Rpcbind);
         let (sockets, registration) = match registration {
             Ok(None) if self.portmap => {
@@ -110,7 +113,8 @@ impl Plan {
                 (bound, None)
             }
         };
-        Ok(Bound { at, sockets, services, exports: self.exports, registration })
+        let is_findable = self.listen.port() != 0;
+        Ok(Bound { at, is_findable, sockets, services, exports: self.exports, registration })
     }
 }
 
@@ -121,13 +125,17 @@ fn allow_descriptors() {
     let _ = setrlimit(Resource::Nofile, raised);
 }
 
-fn services(port: u16, mount_udp: Option<SocketAddr>) -> Vec<Service> {
+fn services(port: u16, udp_port: u16, mount_udp: bool) -> Vec<Service> {
     let tcp = |program, version| Service { program, version, protocol: TCP, port };
+    let udp = |it: Service| Service { port: udp_port, protocol: UDP, ..it };
     let mut all = vec![tcp(v3::PROGRAM, v3::VERSION)];
     for version in mount::VERSION_LOWEST..=mount::VERSION {
-        all.push(tcp(mount::PROGRAM, version));
-        let udp = mount_udp.map(|at| at.port());
-        all.extend(udp.map(|port| Service { port, protocol: UDP, ..tcp(mount::PROGRAM, version) }));
+        let mount = tcp(mount::PROGRAM, version);
+        all.push(mount);
+        all.extend(mount_udp.then(|| udp(mount)));
+    }
+    for (program, version) in [(nlm::PROGRAM, nlm::VERSION), (nsm::PROGRAM, nsm::VERSION)] {
+        all.extend([tcp(program, version), udp(tcp(program, version))]);
     }
     all
 }
@@ -145,6 +153,8 @@ fn mapper() -> impl Iterator<Item = Service> {
 #[derive(Debug)]
 pub struct Bound {
     at: SocketAddr,
+    /// The next incarnation will be where this one is: somebody chose the port.
+    is_findable: bool,
     sockets: NfsSockets,
     services: Vec<Service>,
     exports: Exports,
@@ -167,7 +177,14 @@ impl Bound {
         };
         let path = self.exports.iter().next().map_or("/", |export| &export.path);
         let port = self.at.port();
-        format!("mount -t nfs -o vers=3,tcp,nolock,port={port},mountport={port} {host}:{path} PATH")
+        let locks = if self.tells_port() { "" } else { "nolock," };
+        format!("mount -t nfs -o vers=3,tcp,{locks}port={port},mountport={port} {host}:{path} PATH")
+    }
+
+    /// Whether clients that ask port 111 of this machine find all that is served, as they must for locks.
+    fn tells_port(&self) -> bool {
+        let is_told = self.registration.is_some() && !self.is_hidden();
+        is_told || self.services.iter().any(|it| it.program == portmap::PROGRAM)
     }
 
     /// Programs whose place at the machine's rpcbind another server has.
@@ -188,12 +205,15 @@ pub fn join(setup: &Setup) -> Result<Running, ServeError> {
 
 /// Serves on a node that joined.
 pub fn serve(running: &mut Running, volume: VolumeId, bound: Bound) -> Result<Serving, ServeError> {
+    let attribute = bound.is_findable.then(|| kept::attribute(bound.at));
     let Bound { sockets, services, exports, registration, .. } = bound;
     let key = volume_key(running)?;
+    let locks = kept::begin(running, attribute)?;
     let cx = running.host.node().cx();
     let verifier = cx.incarnation().to_be_bytes();
     let mut server = Server::new(volume, key, exports, verifier);
     server.services = services;
+    server.begin_locks(locks);
     let front = Front::new(Rc::new(server), cx.frames().clone());
     let device = Nfs::new(sockets, front)?;
     running.nfs.replace(Some(device.front()));

@@ -1,7 +1,7 @@
 //! What was done, for whom, and how long it took.
 
 use crate::limits::CLIENTS_MAX;
-use crate::{mount, portmap, v3};
+use crate::{mount, nlm, nsm, portmap, v3};
 use core::net::IpAddr;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -62,9 +62,13 @@ pub struct Client {
 pub fn name(of: (u32, u32)) -> String {
     let of_nfs = |number| v3::Procedure::of(number).map(|it| format!("{it:?}").to_uppercase());
     let of_mount = |number| mount::Procedure::of(number).map(|it| format!("MOUNT {it:?}"));
+    let of_nlm = |number| nlm::Procedure::of(number).map(|it| format!("NLM {it:?}"));
+    let of_nsm = |number| nsm::Procedure::of(number).map(|it| format!("NSM {it:?}"));
     let found = match of {
         (v3::PROGRAM, number) => of_nfs(number),
         (mount::PROGRAM, number) => of_mount(number).map(|name| name.to_uppercase()),
+        (nlm::PROGRAM, number) => of_nlm(number).map(|name| name.to_uppercase()),
+        (nsm::PROGRAM, number) => of_nsm(number).map(|name| name.to_uppercase()),
         (portmap::PROGRAM, number) => Some(format!("PORTMAP {number}")),
         _ => None,
     };
@@ -120,6 +124,8 @@ impl Counters {
         let known = match of {
             (v3::PROGRAM, procedure) => v3::Procedure::of(procedure).is_some(),
             (mount::PROGRAM, procedure) => mount::Procedure::of(procedure).is_some(),
+            (nlm::PROGRAM, procedure) => nlm::Procedure::of(procedure).is_some(),
+            (nsm::PROGRAM, procedure) => nsm::Procedure::of(procedure).is_some(),
             (portmap::PROGRAM, procedure) => procedure <= portmap::rpcbind::GETSTAT,
             _ => false,
         };

@@ -1,13 +1,12 @@
 //! One call from its record to its reply.
 
-use super::{Context, Origin, Port, Server, data, listing, mounting, namespace, objects};
-use crate::exports::Export;
-use crate::handle::Named;
+use super::{Context, Origin, Port, Server, export};
+use super::{data, listing, locking, monitoring, mounting, namespace, objects};
 use crate::record::{MARK_BYTES, Outgoing, Record, begin};
 use crate::rpc::{Acceptance, Call, Reply};
 use crate::v3::{self, Args, Handle, Procedure, Status};
 use crate::xdr::Xdr;
-use crate::{mount, portmap};
+use crate::{mount, nlm, nsm, portmap};
 use core::net::IpAddr;
 use endpoint::Frame;
 use node::rings::{Caller, FileOp, FileReply};
@@ -114,12 +113,6 @@ impl Execution {
     }
 }
 
-/// The export of a call's first handle, and what the client may there.
-fn export<'s>(server: &'s Server, handle: Handle<'_>) -> Result<&'s Export, Status> {
-    let named = Named::decode(handle, server.volume, &server.key)?;
-    server.exports.numbered(named.export).ok_or(Status::Stale)
-}
-
 fn caller(server: &Server, client: IpAddr, head: &[u8]) -> Caller {
     let Ok(call) = Call::parse(head) else { return Caller::default() };
     let options = first_handle(call.arguments)
@@ -148,6 +141,12 @@ async fn execute(server: Rc<Server>, origin: Origin, asker: Asker, record: Recor
         (Port::Nfs, v3::PROGRAM) => execute_nfs(&server, origin, asker, &call, record.data).await,
         (Port::Nfs | Port::Mount, mount::PROGRAM) => {
             finished(call.xid, mounting::answer(&server, origin, &asker, &call).await)
+        }
+        (port, nlm::PROGRAM) if port.has_locks() => {
+            finished(call.xid, locking::answer(&server, origin, &asker, &call).await)
+        }
+        (port, nsm::PROGRAM) if port.has_locks() => {
+            finished(call.xid, monitoring::answer(&server, origin, &call))
         }
         (Port::Portmap, portmap::PROGRAM) => finished(call.xid, map_port(&server, origin, &call)),
         _ => plain(call.xid, Reply::Accepted(Acceptance::NoProgram)),

@@ -5,12 +5,21 @@ use core::net::{IpAddr, SocketAddr};
 /// A port of ours, by what is served there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Port {
-    /// NFS over TCP, and MOUNT beside it.
+    /// NFS over TCP, and MOUNT, NLM and NSM beside it.
     Nfs,
-    /// MOUNT alone, over UDP.
+    /// NLM and NSM over UDP; where calls to clients leave from, too.
+    Locks,
+    /// The same, and MOUNT beside them.
     Mount,
     /// The port mapper.
     Portmap,
+}
+
+impl Port {
+    /// Whether locks are served there.
+    pub fn has_locks(self) -> bool {
+        self != Port::Portmap
+    }
 }
 
 /// The two ends of a call.

@@ -8,7 +8,7 @@ use nfs::portmap::{PROGRAM, Service};
 use nfs::rpc::{Acceptance, Call, Credential, Reply};
 use nfs::xdr::{Xdr, decoded, encoded};
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -61,7 +61,7 @@ impl Registration {
         }
         // GETADDR would tell of the network that the call came over, which is this socket's
         let known: Known = ask(&self.socket, rpcbind::DUMP, service, address)?;
-        if service.protocol != TCP || known.serves(service, network(address, TCP)) {
+        if known.serves(service, network(address, service.protocol)) {
             return Ok(false);
         }
         // its server was killed
@@ -87,8 +87,29 @@ impl Known {
             IpAddr::V6(any) if any.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
             address => address,
         };
-        TcpStream::connect_timeout(&SocketAddr::new(address, port), ANSWER_SPAN).is_ok()
+        match service.protocol {
+            // it is bound by us
+            _ if port == service.port => false,
+            TCP => TcpStream::connect_timeout(&SocketAddr::new(address, port), ANSWER_SPAN).is_ok(),
+            _ => answers(service, SocketAddr::new(address, port)),
+        }
     }
+}
+
+/// Whether a program answers to a call of nothing over UDP.
+fn answers(service: &Service, at: SocketAddr) -> bool {
+    let any = if at.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    let Service { program, version, .. } = *service;
+    let (xid, credential) = (std::process::id(), Credential::None);
+    let mut record = Vec::new();
+    Call { xid, program, version, procedure: 0, credential, arguments: &[] }.put(&mut record);
+    let answered = UdpSocket::bind(any).and_then(|socket| {
+        socket.connect(at)?;
+        socket.set_read_timeout(Some(ANSWER_SPAN))?;
+        socket.send(&record)?;
+        socket.recv(&mut [0; 64])
+    });
+    answered.is_ok()
 }
 
 /// What an answer holds.
