@@ -109,10 +109,25 @@ impl Files {
             self.line_freed.notify_all();
             return Ok(());
         }
-        let file = self.file(file);
-        let mut state = file.state.borrow_mut();
-        state.lockers.entry((owner, whole_file)).or_default().insert(handle);
+        self.note_locker(file, (owner, whole_file), handle);
         Ok(())
+    }
+
+    fn note_locker(&self, file: FileId, owner: (u64, bool), handle: Handle) {
+        let file = self.file(file);
+        file.state.borrow_mut().lockers.entry(owner).or_default().insert(handle);
+    }
+
+    /// A lock that the owner had in the last incarnation of a front that gives owners the same numbers in each.
+    pub(crate) async fn reclaim_lock(
+        &self,
+        file: FileId,
+        owner: u64,
+        lock: Lock,
+    ) -> Result<FileReply, Errno> {
+        self.names.take_over_lock(file, owner, lock).await.map_err(refusal)?;
+        self.note_locker(file, (owner, false), Handle(0));
+        Ok(FileReply::Done)
     }
 
     /// Gives back everything that the owner holds of a file.

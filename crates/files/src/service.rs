@@ -53,6 +53,10 @@ impl Files {
                 self.set_attr(who, file, handle, changes).await
             }
             FileOp::GetLock { file, owner, lock, .. } => self.get_lock(file, owner, lock).await,
+            FileOp::ReclaimLock { file, owner, lock } => {
+                let lock = Lock { pid: request.caller.pid, ..lock };
+                self.reclaim_lock(file, owner, lock).await
+            }
             op => self.serve_name(who, op).await,
         }
     }

@@ -5,7 +5,7 @@
 
 use crate::limits::LOCKS_MAX;
 use node::rings::{Lock, LockKind};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use wire::{Errno, FileId};
 
 /// The manager gives no locks yet, since clients of its last incarnation may still say what they hold: ask again.
@@ -165,6 +165,30 @@ impl Locks {
         Ok(LockOutcome::Done)
     }
 
+    /// As [`set`](Locks::set), for the next incarnation of a client whose owners have the same numbers in each: what the
+    /// same owner had with another client is this one's, in one step, so that nobody takes it in between.
+    pub fn take_over(
+        &mut self,
+        target: LockTarget,
+        owner: LockOwner,
+        lock: Lock,
+    ) -> Result<LockOutcome, Errno> {
+        let holders = self.targets.entry(target).or_default();
+        let is_former = |by: &LockOwner| by.owner == owner.owner && by.client != owner.client;
+        let wanted = OwnedLock { owner, lock };
+        let mut others = holders.held.iter().filter(|held| !is_former(&held.owner));
+        if let Some(held) = others.find(|held| conflict(held, &wanted)) {
+            return Ok(LockOutcome::Conflict(held.lock));
+        }
+        let former: BTreeSet<LockOwner> =
+            holders.held.iter().map(|held| held.owner).filter(is_former).collect();
+        let released = Lock { kind: LockKind::Unlock, ..lock };
+        for owner in former {
+            holders.set(OwnedLock { owner, lock: released });
+        }
+        self.set(target, owner, lock)
+    }
+
     /// A client is dead: it holds nothing any more.
     pub fn release_client(&mut self, client: u64) {
         self.targets.retain(|_, holders| {
@@ -237,6 +261,24 @@ mod tests {
         assert_eq!(locks.set(WHOLE, owner(10), all(LockKind::Write)), Ok(LockOutcome::Done));
         locks.release_client(1);
         assert!(locks.targets.is_empty());
+    }
+
+    #[test]
+    fn the_next_incarnation_of_an_owner_takes_over_and_nobody_else_does() {
+        let (mut locks, part) = (Locks::default(), lock(LockKind::Write, 0, 9));
+        let of = |client, owner| LockOwner { client, owner };
+        locks.set(BYTES, of(1, 7), lock(LockKind::Write, 0, 19)).unwrap();
+        let held = Ok(LockOutcome::Conflict(lock(LockKind::Write, 0, 19)));
+        assert_eq!(locks.take_over(BYTES, of(2, 8), part), held, "another owner");
+        assert_eq!(locks.set(BYTES, of(2, 7), part), held, "it does not take over");
+        assert_eq!(locks.take_over(BYTES, of(2, 7), part), Ok(LockOutcome::Done));
+        assert_eq!(locks.test(BYTES, of(1, 7), part), Some(part), "it is the new one's");
+        locks.release_client(1);
+        assert_eq!(
+            locks.set(BYTES, of(3, 1), lock(LockKind::Write, 10, 19)),
+            Ok(LockOutcome::Done)
+        );
+        assert_eq!(locks.set(BYTES, of(3, 1), part), Ok(LockOutcome::Conflict(part)));
     }
 
     #[test]

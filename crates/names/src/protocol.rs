@@ -194,6 +194,7 @@ operations! {
     SetLock = 34 once {
         file: FileId, owner: u64, whole_file: bool, lock: Lock, reclaim: bool,
     }
+    TakeOverLock = 55 once { file: FileId, owner: u64, lock: Lock }
     Claim = 36 once { claims: Vec<Claim>, first: Option<u64>, last: bool }
     Leave = 38 once {}
     AddColumns = 37 once { who: Who<'a>, file: FileId, homes: Vec<Home> }
@@ -228,7 +229,8 @@ impl Operation<'_> {
             Unlink { .. } | RemoveDirectory { .. } | RemoveXattr { .. } => false,
             // Opens and locks go with the client.
             Open { .. } | OpenNamed { .. } | Close { .. } | Claim { .. } | Leave { .. } => false,
-            SetLock { .. } | TestLock { .. } | KeepAlive { .. } | Sync { .. } => false,
+            SetLock { .. } | TakeOverLock { .. } | TestLock { .. } => false,
+            KeepAlive { .. } | Sync { .. } => false,
             // The way out for bytes on the disks.
             MoveColumn { .. } | Retire { .. } | Restore { .. } | Purge { .. } => false,
             CompareAll { .. } => false,
@@ -271,6 +273,7 @@ impl Operation<'_> {
             | RemoveXattr { file, .. }
             | SetDirectoryLayout { file, .. }
             | SetLock { file, .. }
+            | TakeOverLock { file, .. }
             | AddColumns { file, .. }
             | Compare { file }
             | AcceptLost { file, .. }

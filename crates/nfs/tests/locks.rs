@@ -96,6 +96,7 @@ struct World {
     /// Values of the attribute, oldest first.
     lists: Vec<Vec<u8>>,
     synced: usize,
+    reclaimed: usize,
     /// Ports that a client's port mapper tells.
     mapped: bool,
     called: Vec<Called>,
@@ -126,6 +127,7 @@ impl World {
             xid: 100,
             lists: Vec::new(),
             synced: 0,
+            reclaimed: 0,
             mapped: true,
             called: Vec::new(),
             replies: Vec::new(),
@@ -195,6 +197,10 @@ impl World {
                     }
                     result => result.map(|()| FileReply::Done),
                 }
+            }
+            FileOp::ReclaimLock { file, owner, lock } => {
+                self.reclaimed += 1;
+                self.manager.set(file, owner, lock).map(|()| FileReply::Done)
             }
             FileOp::GetLock { file, owner, lock, .. } => {
                 let found = self.manager.conflict(file, owner, &lock);
@@ -773,6 +779,7 @@ fn after_a_restart_clients_are_told_and_reclaim_before_others_lock() {
     assert_eq!(kept.state, 5);
     world.answer(&call, b"");
     assert_eq!(world.lock(&one, FILE, reclaims), Status::Granted);
+    assert_eq!((world.reclaimed, world.manager.held.len()), (1, 1), "its number is the same");
     world.pass(GRACE_QUIET_SPAN - Duration::from_millis(1));
     assert_eq!(world.lock(&other, FILE, ALL), Status::DeniedGracePeriod);
     world.pass(GRACE_QUIET_SPAN);

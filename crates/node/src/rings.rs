@@ -464,6 +464,12 @@ pub enum FileOp {
         wait: bool,
         whole_file: bool,
     },
+    /// A lock that the owner had before the front was started anew, as far as it says; the owner's number is the same.
+    ReclaimLock {
+        file: FileId,
+        owner: u64,
+        lock: Lock,
+    },
     Allocate {
         file: FileId,
         handle: Handle,

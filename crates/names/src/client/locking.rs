@@ -47,6 +47,12 @@ fn is_unsure(answer: &Result<Vec<u8>, Errno>) -> bool {
     answer.as_ref().is_err_and(|errno| !sure.contains(errno))
 }
 
+/// `again`: the owner has it already, as far as this client knows.
+fn set_lock<'a>(key: Key, lock: Lock, again: bool) -> Operation<'a> {
+    let (LockTarget { file, whole_file }, owner) = key;
+    Operation::SetLock { file, owner, whole_file, lock, reclaim: again }
+}
+
 impl Client {
     /// Takes a lock, or releases one. EAGAIN when it conflicts.
     ///
@@ -69,6 +75,15 @@ impl Client {
                 result => return result,
             }
         }
+    }
+
+    /// As [`lock`](Client::lock) on bytes, for an owner whose number is the same in each incarnation of this client:
+    /// what the last one holds of them, for as long as the manager takes it for alive, is this one's.
+    pub async fn take_over_lock(&self, file: FileId, owner: u64, lock: Lock) -> Result<(), Errno> {
+        let key = (LockTarget { file, whole_file: false }, owner);
+        let _turn = self.turn(key).await;
+        let _permit = self.hold().await;
+        self.take(key, lock, Operation::TakeOverLock { file, owner, lock }).await
     }
 
     /// To be called when a future of [`lock`](Client::lock) was dropped: `owner` has what it had before, also at the
@@ -106,18 +121,18 @@ impl Client {
         let _permit = self.hold().await;
         match lock.kind {
             LockKind::Unlock => self.release(key, lock).await,
-            _ => self.take(key, lock).await,
+            _ => self.take(key, lock, set_lock(key, lock, false)).await,
         }
     }
 
-    async fn take(&self, key: Key, lock: Lock) -> Result<(), Errno> {
+    async fn take(&self, key: Key, lock: Lock, operation: Operation<'_>) -> Result<(), Errno> {
         self.settle_doubt(key).await?;
         if self.0.doubts.borrow().len() >= DOUBTS_MAX {
             return Err(Errno::ENOLCK);
         }
         // Also when nobody polls this any more.
         self.doubt(key, lock);
-        let answer = self.ask_lock(key, lock, false).await;
+        let answer = self.ask(operation, SMALL).await;
         if !is_unsure(&answer) {
             self.0.doubts.borrow_mut().remove(&key);
         }
@@ -137,13 +152,6 @@ impl Client {
             before.into_iter().try_for_each(|lock| self.note(key, lock))?;
         }
         told
-    }
-
-    /// `again`: the owner has it already, as far as this client knows.
-    async fn ask_lock(&self, key: Key, lock: Lock, again: bool) -> Result<Vec<u8>, Errno> {
-        let (LockTarget { file, whole_file }, owner) = key;
-        let operation = Operation::SetLock { file, owner, whole_file, lock, reclaim: again };
-        self.ask(operation, SMALL).await
     }
 
     /// Notes in the client's own table what the owner has. The manager has refused what this refuses.
@@ -213,7 +221,7 @@ impl Client {
     /// no room any more. Whether it was not.
     pub(super) async fn tell_lock(&self, key: Key, lock: Lock) -> Result<bool, Errno> {
         let releases = lock.kind == LockKind::Unlock;
-        match self.ask_lock(key, lock, true).await {
+        match self.ask(set_lock(key, lock, true), SMALL).await {
             Ok(_) => Ok(true),
             Err(Errno::EAGAIN | Errno::ENOLCK) if !releases => {
                 self.note(key, Lock { kind: LockKind::Unlock, ..lock })?;

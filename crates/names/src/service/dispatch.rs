@@ -12,7 +12,7 @@ use crate::protocol::{Alive, CallNumber, Created, Map, Operation, Outcome, Point
 use crate::quarantine::Wanted;
 use crate::rename::DirectoryEntry;
 use crate::transaction::{CallName, Transaction};
-use node::rings::{LockKind, MetaRoom, VolumeSpace};
+use node::rings::{Lock, LockKind, MetaRoom, VolumeSpace};
 use node::{Bug, Either, Request, race};
 use std::rc::Rc;
 use wire::field::encoded;
@@ -40,6 +40,9 @@ impl<O: Objects> Service<O> {
             Operation::Sync { ref changes } => self.sync_changes(changes).await,
             Operation::Space {} => self.space().await,
             Operation::SetLock { .. } => self.set_lock(client, &operation).await,
+            Operation::TakeOverLock { file, owner, lock } => {
+                self.take_over_lock((file, LockOwner { client, owner }), lock).await
+            }
             Operation::Leave {} => self.expire(client).await.map(|()| Vec::new()),
             Operation::Claim { .. } => self.claim(client, &operation).await,
             Operation::AddColumns { ref who, file, ref homes } => {
@@ -308,6 +311,20 @@ impl<O: Objects> Service<O> {
         }
         let (target, owner) = (LockTarget { file, whole_file }, LockOwner { client, owner });
         match self.manager.borrow_mut().locks.set(target, owner, lock)? {
+            LockOutcome::Done => Ok(Vec::new()),
+            LockOutcome::Conflict(_) => Err(Errno::EAGAIN),
+        }
+    }
+
+    /// What is taken over was held before this incarnation, so it is not one of the new locks that wait for those.
+    async fn take_over_lock(
+        self: &Rc<Self>,
+        (file, owner): (FileId, LockOwner),
+        lock: Lock,
+    ) -> Encoded {
+        self.may_lock(owner.client, true).await?;
+        let target = LockTarget { file, whole_file: false };
+        match self.manager.borrow_mut().locks.take_over(target, owner, lock)? {
             LockOutcome::Done => Ok(Vec::new()),
             LockOutcome::Conflict(_) => Err(Errno::EAGAIN),
         }

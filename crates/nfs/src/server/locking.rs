@@ -217,7 +217,11 @@ impl Locking<'_> {
         self.list(owner).await?;
         let (file, pid) = (target.file, lock.pid);
         let caller = Caller { pid, ..Caller::default() };
-        let asked = self.asker.ask_as(&caller, set_lock(owner, file, lock, args.reclaim)).await;
+        let op = match args.reclaim {
+            true => FileOp::ReclaimLock { file, owner, lock },
+            false => set_lock(owner, file, lock, false),
+        };
+        let asked = self.asker.ask_as(&caller, op).await;
         let mut locks = locks.borrow_mut();
         match asked {
             Ok(_) => {
@@ -228,7 +232,7 @@ impl Locking<'_> {
                 }
                 Ok(Status::Granted)
             }
-            Err(Errno::EAGAIN) if args.block => {
+            Err(Errno::EAGAIN) if args.block && !args.reclaim => {
                 let blocked = Blocked {
                     cookie: args.cookie.0.into(),
                     handle: args.lock.handle.0.into(),
