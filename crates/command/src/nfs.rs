@@ -2,6 +2,8 @@
 
 use crate::cli;
 use live::signals::{self, Signals};
+use std::net::IpAddr;
+use trapeze::ask;
 use trapeze::children::READY;
 use trapeze::client::Reach;
 use trapeze::config::Machine;
@@ -11,13 +13,13 @@ use trapeze::serve::{ServeError, pin, stop};
 
 /// `trapeze nfs`.
 pub fn serve(arguments: &cli::ServeNfs) -> Result<(), ServeError> {
+    if let Some(client) = arguments.release_locks {
+        return release_locks(&reach(arguments), client);
+    }
     output::say_when();
     pin(arguments.cpu)?;
-    let cluster = arguments.place.clone().unwrap_or_else(|| arguments.cluster.clone());
     let bound = arguments.options.plan(&arguments.listen)?.bind()?;
-    let (key, insecure) = (arguments.key.clone(), arguments.insecure);
-    let reach = Reach { cluster, key, insecure };
-    let setup = reach.setup(arguments.pool.0, arguments.wait.into())?;
+    let setup = reach(arguments).setup(arguments.pool.0, arguments.wait.into())?;
     signals::install()?;
     let mut running = nfs::join(&setup)?;
     let text = told(&bound);
@@ -27,6 +29,30 @@ pub fn serve(arguments: &cli::ServeNfs) -> Result<(), ServeError> {
     running.host.run(signals::asked)?;
     drop(serving);
     stop(running)
+}
+
+fn reach(arguments: &cli::ServeNfs) -> Reach {
+    let cluster = arguments.place.clone().unwrap_or_else(|| arguments.cluster.clone());
+    let (key, insecure) = (arguments.key.clone(), arguments.insecure);
+    Reach { cluster, key, insecure }
+}
+
+/// For an operator who knows that a client is gone: a lock waits for its client's word otherwise, however long.
+fn release_locks(reach: &Reach, client: IpAddr) -> Result<(), ServeError> {
+    let refused = |error: &dyn std::fmt::Display| ServeError::Refused(error.to_string());
+    let released = ask::release_nfs_locks(reach, client).map_err(|error| refused(&error))?;
+    if released.is_empty() {
+        return Err(refused(
+            &"no server of NFS is reached: run this on the machine of the manager",
+        ));
+    }
+    for (server, released) in released {
+        match released {
+            Ok(count) => println!("{}: {count} locks of {client} released", server.name),
+            Err(errno) => eprintln!("{}: {errno}", server.name),
+        }
+    }
+    Ok(())
 }
 
 /// Where it is served, and how to mount it.

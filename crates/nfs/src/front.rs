@@ -137,6 +137,11 @@ impl Front {
         &self.counters
     }
 
+    /// What its calls share.
+    pub fn server(&self) -> &Server {
+        &self.server
+    }
+
     /// Connections.
     pub fn connections(&self) -> usize {
         self.connections.len()

@@ -133,7 +133,7 @@ pub struct LockTable {
 pub struct LockCounters {
     /// Locks that clients had from the last incarnation.
     pub reclaimed: u64,
-    /// Waiting locks that were granted.
+    /// Waiting locks that were granted by a call that their clients answered.
     pub granted: u64,
     /// Clients that said that they had restarted.
     pub restarts: u64,

@@ -5,12 +5,13 @@ use crate::config::CLIENT_POOL_BYTES;
 use crate::machine::Looker;
 use crate::reach::{Reach, ReachError};
 use crate::status::report::{Lease, Report};
-use crate::status::service::{PART_BYTES, REPORT};
+use crate::status::service::{PART_BYTES, RELEASE, REPORT};
 use live::signals;
 use live::wait::WaitPolicy;
 use members::Member;
 use node::{Call, Cx};
 use std::io;
+use std::net::IpAddr;
 use std::time::Duration;
 use wire::codec::{Decoder, Encoder};
 use wire::{Channel, Errno, NodeId, Time};
@@ -91,6 +92,46 @@ impl Asker {
         });
         Ok(told?)
     }
+}
+
+/// Releases the locks that a client of NFS has at any server of NFS that is reached; how many, of which server.
+pub fn release_nfs_locks(
+    reach: &Reach,
+    client: IpAddr,
+) -> Result<Vec<(Member, Result<u64, Errno>)>, VisitError> {
+    let mut asker = Asker::start(reach)?;
+    let directory = asker.0.members().map_err(ReachError::from)?;
+    let reached = |member: &&Member| member.alive && !member.addresses.is_empty();
+    let members: Vec<Member> = directory.iter().filter(reached).cloned().collect();
+    let cx = asker.0.host().node().cx().clone();
+    let answers = asker.0.host().block_on(async move {
+        let asks = members.iter().map(|member| release(&cx, member.id, client));
+        let answers = node::all(asks).await;
+        members.into_iter().zip(answers).collect::<Vec<_>>()
+    })?;
+    asker.stop()?;
+    let serves = |answer: &Result<u64, Errno>| *answer != Err(Errno::EOPNOTSUPP);
+    Ok(answers.into_iter().filter(|(_, answer)| serves(answer)).collect())
+}
+
+async fn release(cx: &Cx, server: NodeId, client: IpAddr) -> Result<u64, Errno> {
+    let address = match client {
+        IpAddr::V4(address) => address.to_ipv6_mapped(),
+        IpAddr::V6(address) => address,
+    };
+    let call = Call {
+        to: server,
+        channel: Channel::STATUS,
+        op: RELEASE,
+        once: false,
+        deadline: Some(ANSWER_SPAN),
+        body: &address.octets(),
+        data: cx.pieces(),
+        trailer: &[],
+        into: cx.pieces(),
+    };
+    let reply = cx.call(call).await.map_err(Errno::from)?.ok()?;
+    Decoder::new(&reply.body).u64().map_err(|_| Errno::EPROTO)
 }
 
 /// What every member tells now.

@@ -2,6 +2,7 @@
 
 use super::default_cluster;
 use clap::Args;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use trapeze::flags::Wait;
 use trapeze::nfs::NfsOptions;
@@ -28,6 +29,10 @@ pub struct ServeNfs {
     /// Address for clients of NFS; the port is 2049 unless it is said
     #[arg(long, value_name = "HOST[:PORT]", default_value = "127.0.0.1")]
     pub listen: String,
+    /// Serve nothing: release the locks of this client, which is gone for good and will not say so, at the servers of
+    /// NFS on the manager's machine
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["listen", "exports", "exports_file", "portmap", "mount_udp"])]
+    pub release_locks: Option<IpAddr>,
     #[command(flatten)]
     pub options: NfsOptions,
     /// Memory for payload frames

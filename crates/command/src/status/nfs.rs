@@ -19,6 +19,29 @@ pub(super) fn calls(reports: &[(&Member, &Report)]) -> Table {
     table
 }
 
+/// Who holds which locks of each server, or waits for them.
+pub(super) fn locks(reports: &[(&Member, &Report)]) -> Table {
+    let headings = ["NFS locks of", "client", "name", "process", "inode", "bytes", "lock"];
+    let mut table = Table::new(&headings);
+    for (member, report) in reports {
+        for holder in report.nfs.iter().flat_map(|nfs| &nfs.holders) {
+            let last = holder.last.map_or("end".to_string(), |last| last.to_string());
+            let kind = if holder.exclusive { "exclusive" } else { "shared" };
+            let waits = if holder.waits { ", waits" } else { "" };
+            table.row(&[
+                member.name.clone(),
+                holder.client.clone(),
+                holder.name.clone(),
+                holder.process.to_string(),
+                holder.file.to_string(),
+                format!("{}-{last}", holder.first),
+                format!("{kind}{waits}"),
+            ]);
+        }
+    }
+    table
+}
+
 /// Clients of each server.
 pub(super) fn clients(reports: &[(&Member, &Report)]) -> Table {
     let headings = ["NFS clients of", "client", "connections", "calls", "in all: read", "sent"];

@@ -97,12 +97,14 @@ fn print_tables(told: &[Told], troubles: &[String]) {
     let keys = any(|report| report.keys.is_some()).then(|| keys::table(&reports));
     let has_nfs = any(|report| report.nfs.is_some());
     let nfs = has_nfs.then(|| [nfs::calls(&reports), nfs::clients(&reports)]);
+    let has_locks = any(|report| report.nfs.as_ref().is_some_and(|nfs| !nfs.holders.is_empty()));
+    let locks = has_locks.then(|| nfs::locks(&reports));
     let blocks = [disks_table(&reports), blocks_table(&reports), reads::table(&reports)];
     let stores = any(|report| !report.stores.is_empty()).then(|| stores_table(&reports));
     let hinted = any(|report| report.io.is_some_and(|io| io.hints > 0) || report.mount.is_some());
     let hints = hinted.then(|| hints_table(&reports));
     let tables = blocks.into_iter().chain(hints).chain(stores).chain(memory).chain(keys);
-    let tables = tables.chain(nfs.into_iter().flatten());
+    let tables = tables.chain(nfs.into_iter().flatten()).chain(locks);
     for table in tables.chain([links_table(&reports)]) {
         print!("\n{}", table.render());
     }

@@ -199,7 +199,6 @@ impl LockTable {
             Ok(()) => {
                 let before = self.owners.ranges(owner, file);
                 self.note(owner, file, lock);
-                self.counters.granted += 1;
                 self.grant(id, before, self.now);
             }
             Err(Errno::EINTR | Errno::ESTALE) => self.remove(id),
@@ -237,7 +236,10 @@ impl LockTable {
         let before = std::mem::take(before);
         let answer = decoded::<nlm::Answer<'_>>(results).map(|answer| answer.status);
         match answer {
-            Ok(Status::Granted) => self.remove(id),
+            Ok(Status::Granted) => {
+                self.counters.granted += 1;
+                self.remove(id);
+            }
             Ok(Status::DeniedGracePeriod) | Err(_) => {
                 self.grant(id, before, self.now + LOCK_RETRY_SPAN);
             }

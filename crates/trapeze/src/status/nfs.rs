@@ -2,6 +2,8 @@
 
 use super::figures::{Figure, Number, figures};
 use nfs::front::{Counted, Front, name};
+use nfs::locks::Holding;
+use node::rings::LockKind;
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -20,6 +22,14 @@ figures! {
         duplicates => counter "nfs_duplicates_total", "Calls that were received more than once.";
         refused;
         stalled => counter "nfs_stalled_total", "Connections whose clients stood still.";
+        locks => gauge "nfs_locks", "Locks that clients of NFS hold.";
+        waiting_locks => gauge "nfs_waiting_locks", "Locks that clients of NFS wait for.";
+        granted_locks => counter "nfs_granted_locks_total", "Locks that clients waited for and were called for.";
+        reclaimed_locks => counter "nfs_reclaimed_locks_total", "Locks that clients had before the server restarted.";
+        restarted_clients => counter "nfs_restarted_clients_total", "Clients with locks that said they had restarted.";
+        /// The server has just started: only clients that had locks get some.
+        in_grace: bool => gauge "nfs_in_grace", "Whether only locks from before a restart are given.";
+        holders: Vec<Holder>;
         procedures: Vec<Procedure>;
         clients: Vec<Client>
             => gauge "nfs_clients", "Clients of NFS that it heard of.", |nfs| nfs.clients.len() as f64;
@@ -49,6 +59,40 @@ pub struct Client {
     pub calls: u64,
 }
 
+/// Who holds a lock, or waits for it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct Holder {
+    pub client: String,
+    /// What the client calls itself.
+    pub name: String,
+    pub process: i64,
+    /// Its number: what `stat` shows as inode.
+    pub file: u64,
+    pub first: u64,
+    /// The last byte; none is the end of the file, wherever that is.
+    pub last: Option<u64>,
+    pub exclusive: bool,
+    pub waits: bool,
+}
+
+impl Holder {
+    fn of(holding: Holding) -> Holder {
+        let lock = holding.lock;
+        Holder {
+            client: holding.client.to_string(),
+            name: String::from_utf8_lossy(&holding.name).into_owned(),
+            process: holding.process.into(),
+            file: holding.file.0,
+            first: lock.start,
+            last: Some(lock.end).filter(|end| *end != u64::MAX),
+            exclusive: lock.kind == LockKind::Write,
+            waits: holding.waits,
+        }
+    }
+}
+
 impl Nfs {
     /// As it is now.
     pub fn of(front: &Front) -> Nfs {
@@ -58,6 +102,8 @@ impl Nfs {
             connections: client.connections.into(),
             calls: client.calls,
         };
+        let locks = front.server().locks().borrow();
+        let counted = locks.counters();
         Nfs {
             connections: front.connections() as u64,
             received_bytes: counters.received_bytes,
@@ -65,12 +111,21 @@ impl Nfs {
             duplicates: counters.duplicates,
             refused: counters.refused,
             stalled: counters.stalled,
+            locks: locks.held() as u64,
+            waiting_locks: locks.waiting() as u64,
+            granted_locks: counted.granted,
+            reclaimed_locks: counted.reclaimed,
+            restarted_clients: counted.restarts,
+            in_grace: locks.in_grace(),
+            holders: locks.holdings().take(HOLDERS_MAX).map(Holder::of).collect(),
             procedures: counters.procedures().map(|(of, it)| Procedure::of(*of, it)).collect(),
             clients: counters.clients().take(CLIENTS_MAX).map(client).collect(),
         }
     }
 }
 
+/// Locks in a report: 256 of some 150 bytes are 38 KiB.
+const HOLDERS_MAX: usize = 256;
 /// Clients in a report: 256 of some 70 bytes are 18 KiB.
 const CLIENTS_MAX: usize = 256;
 

@@ -3,6 +3,7 @@
 //! | op | body | answer's body | answer's data |
 //! | --- | --- | --- | --- |
 //! | REPORT | offset 4 | bytes of the whole report 4 | the report from the offset on, at most a page |
+//! | RELEASE | address of a client of NFS 16 | locks that it had 8 | |
 //!
 //! A report longer than a page is asked for in steps; the step at 0 makes it, the others read what that made for the
 //! same asker. Reports of a few askers are kept; who comes back later hears EAGAIN, and may begin again.
@@ -22,6 +23,7 @@ use live::wait::WaitCounters;
 use node::{Answer, Cx, Request};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -32,6 +34,8 @@ use wire::{Channel, Errno, NodeId, Time};
 
 /// Asks for a part of the report.
 pub const REPORT: u16 = 1;
+/// Releases the locks of a client of NFS that is gone for good. EOPNOTSUPP: this machine serves no NFS.
+pub const RELEASE: u16 = 2;
 /// Bytes of one answer.
 pub const PART_BYTES: usize = 64 << 10;
 /// How long objects are counted for a report: half of what the asker waits.
@@ -75,12 +79,17 @@ pub struct Source {
 /// Starts the service.
 pub fn serve(source: Source) {
     let cx = source.cx.clone();
-    cx.set_pure(Channel::STATUS, |_| true); // it only tells
+    // it only tells, and a second release finds nothing
+    cx.set_pure(Channel::STATUS, |_| true);
     cx.spawn("status", async move {
         let started = source.cx.now();
         let mut reports = Reports::default();
         loop {
             let request = source.cx.accept(Channel::STATUS).await;
+            if request.op == RELEASE {
+                source.release(request);
+                continue;
+            }
             let offset = Decoder::new(&request.body).u32().unwrap_or(0) as usize;
             if offset == 0 {
                 let report = source.report(started).await;
@@ -146,6 +155,21 @@ impl Source {
             }
             None => cx.reply(request, Answer::error(Errno::ENOMEM)),
         }
+    }
+
+    fn release(&self, request: Request) {
+        let cx = &self.cx;
+        let Some(address) = request.body.first_chunk::<16>() else {
+            return cx.reply(request, Answer::error(Errno::EINVAL));
+        };
+        let client = IpAddr::V6((*address).into()).to_canonical();
+        let nfs = self.nfs.borrow();
+        let Some(front) = nfs.as_ref() else {
+            return cx.reply(request, Answer::error(Errno::EOPNOTSUPP));
+        };
+        let released = front.borrow().server().locks().borrow_mut().drop_client(client);
+        let body = (released as u64).to_le_bytes();
+        cx.reply(request, Answer { body: &body, ..Answer::DONE });
     }
 
     /// All that it tells now, of a machine that started then.
