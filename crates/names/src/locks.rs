@@ -165,8 +165,8 @@ impl Locks {
         Ok(LockOutcome::Done)
     }
 
-    /// As [`set`](Locks::set), for the next incarnation of a client whose owners have the same numbers in each: what the
-    /// same owner had with another client is this one's, in one step, so that no other has it in between.
+    /// As [`set`](Locks::set), for the next incarnation of a client whose owners have the same numbers in each: what an
+    /// owner had with another client is this one's, in one step, so that no other has it in between.
     pub fn take_over(
         &mut self,
         target: LockTarget,
