@@ -28,6 +28,7 @@ mod mounting;
 mod nameless;
 mod network;
 mod nfs;
+mod nfs_locks;
 #[path = "common/nodes.rs"]
 mod nodes;
 mod older_store;

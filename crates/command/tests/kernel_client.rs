@@ -14,8 +14,18 @@ const SERVER: &str = "192.168.77.1";
 const CLIENT: &str = "192.168.77.2";
 const PORT: &str = "2049";
 /// What the guest is made of.
-const PROGRAMS: [&str; 7] =
-    ["qemu-system-x86_64", "busybox", "modprobe", "cpio", "python3", "ip", "nsenter"];
+const PROGRAMS: [&str; 10] = [
+    "qemu-system-x86_64",
+    "busybox",
+    "modprobe",
+    "cpio",
+    "python3",
+    "ip",
+    "nsenter",
+    "unshare",
+    "rpcbind",
+    "rpc.statd",
+];
 
 fn lacks_a_guest() -> bool {
     if !rustix::process::geteuid().is_root() {
@@ -64,8 +74,15 @@ impl Network {
     }
 
     fn serve(&self, up: &Up, log: &Path) -> Process {
-        let mut command = self.command(program());
-        command.arg("nfs").arg(up.at("data")).args(["--listen", &format!("{SERVER}:{PORT}")]);
+        // with a /run of its own: rpcbind of this machine is not one of that network
+        let mut command = self.command("unshare");
+        command.args(["-m", "--propagation", "private", "sh", "-c"]);
+        command.arg("mount -t tmpfs none /run && exec \"$@\"").args(["sh", text(program())]);
+        command.arg("nfs").arg(up.at("data")).args([
+            "--portmap",
+            "--listen",
+            &format!("{SERVER}:{PORT}"),
+        ]);
         command.args(["--export", &format!("/:{CLIENT}(rw,no_root_squash)")]);
         Process::start_command("nfs", command, log).unwrap()
     }

@@ -7,8 +7,9 @@ use crate::common::{
 use nfs::mount::{self, DirPath, MntResult};
 use nfs::rpc::{Call, Credential, Reply, System};
 use nfs::v3::{
-    Args, CommitArgs, CommitOk, CreateArgs, CreateHow, CreateOk, DirOpArgs, Handle, Outcome,
-    PROGRAM, Path as Name, Sattr, StableHow, Status, WccData, WriteArgs, WriteOk,
+    Args, AttrFailure, CommitArgs, CommitOk, CreateArgs, CreateHow, CreateOk, DirOpArgs, Handle,
+    LookupOk, Outcome, PROGRAM, Path as Name, Sattr, StableHow, Status, WccData, WriteArgs,
+    WriteOk,
 };
 use nfs::xdr::{decoded, encoded};
 use std::fs;
@@ -21,16 +22,16 @@ use trapeze::children::Process;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 /// For a test that is this machine's root.
-const OPEN: &str = "/:127.0.0.1(rw,no_root_squash)";
+pub const OPEN: &str = "/:127.0.0.1(rw,no_root_squash)";
 
 /// A server beside a cluster.
-struct Server {
-    process: Process,
-    address: SocketAddr,
+pub struct Server {
+    pub process: Process,
+    pub address: SocketAddr,
 }
 
 impl Server {
-    fn start(up: &Up, listen: &str, exports: &[&str]) -> Server {
+    pub fn start(up: &Up, listen: &str, exports: &[&str]) -> Server {
         let mut command = ended_by_signals(program());
         command.arg("nfs").arg(up.at("data")).args(["--listen", listen]);
         for export in exports {
@@ -131,14 +132,14 @@ fn root_of_a_client_is_nobody_unless_the_export_says_else() {
 }
 
 /// One connection, one call at a time.
-struct Client {
+pub struct Client {
     stream: TcpStream,
     xid: u32,
 }
 
 impl Client {
     /// Waits for the server.
-    fn connect(to: SocketAddr) -> Client {
+    pub fn connect(to: SocketAddr) -> Client {
         let start = Instant::now();
         let stream = loop {
             match TcpStream::connect(to) {
@@ -152,10 +153,16 @@ impl Client {
     }
 
     fn call(&mut self, program: u32, procedure: u32, arguments: &[u8]) -> Vec<u8> {
+        self.call_version((program, 3, procedure), arguments)
+    }
+
+    /// Program, version and procedure.
+    pub fn call_version(&mut self, of: (u32, u32, u32), arguments: &[u8]) -> Vec<u8> {
+        let (program, version, procedure) = of;
         self.xid += 1;
         let (xid, credential) = (self.xid, Credential::System(System::default()));
         let mut record = Vec::new();
-        Call { xid, program, version: 3, procedure, credential, arguments }.put(&mut record);
+        Call { xid, program, version, procedure, credential, arguments }.put(&mut record);
         self.stream.write_all(&(record.len() as u32 | 1 << 31).to_be_bytes()).unwrap();
         self.stream.write_all(&record).unwrap();
         let mut mark = [0; 4];
@@ -173,12 +180,21 @@ impl Client {
         self.call(PROGRAM, args.procedure() as u32, &arguments)
     }
 
-    fn mount(&mut self, path: &str) -> Result<Vec<u8>, mount::Status> {
+    pub fn mount(&mut self, path: &str) -> Result<Vec<u8>, mount::Status> {
         let arguments = encoded(&DirPath(path.as_bytes()));
         let results = self.call(mount::PROGRAM, mount::Procedure::Mnt as u32, &arguments);
         match decoded(&results).unwrap() {
             MntResult::Ok(handle, _) => Ok(handle.0.to_vec()),
             MntResult::Err(status) => Err(status),
+        }
+    }
+
+    pub fn lookup(&mut self, root: &[u8], name: &str) -> Vec<u8> {
+        let place = DirOpArgs { dir: Handle(root), name: Name(name.as_bytes()) };
+        let results = self.ask(Args::Lookup(place), &[]);
+        match decoded::<Outcome<LookupOk<'_>, AttrFailure>>(&results).unwrap() {
+            Outcome::Ok(ok) => ok.object.0.to_vec(),
+            Outcome::Err(status, _) => panic!("{status:?}"),
         }
     }
 
@@ -338,9 +354,12 @@ fn clients_that_ask_port_111_find_the_server() {
     let said = with_own_network(
         folder.path(),
         "start --portmap --mount-udp --export \"/:127.0.0.0/8(rw)\" --export /docs:ro\n\
-         showmount -e 127.0.0.1; rpcinfo -p 127.0.0.1; rpcinfo -T udp 127.0.0.1 mountd 3; stop",
+         showmount -e 127.0.0.1; rpcinfo -p 127.0.0.1; rpcinfo -T udp 127.0.0.1 mountd 3\n\
+         rpcinfo -T udp 127.0.0.1 100021 4; rpcinfo -T tcp 127.0.0.1 100021; rpcinfo -T udp 127.0.0.1 100024 1; stop",
     );
-    for part in ["Export list", "127.0.0.0/8", "/docs", "100003", "100005", "ready and waiting"] {
+    let ready = ["program 100021 version 4 ready", "program 100024 version 1 ready"];
+    let parts = ["Export list", "127.0.0.0/8", "/docs", "100003", "100005", "ready and waiting"];
+    for part in parts.into_iter().chain(ready) {
         assert!(said.contains(part), "{part}: {said}");
     }
 }
@@ -359,8 +378,11 @@ fn a_running_rpcbind_is_told_and_untold() {
          echo then; rpcinfo -p 127.0.0.1; kill $rpc; wait $rpc || true",
     );
     let (during, then) = said.split_once("then").unwrap();
-    for part in ["Export list", "100003", "2049", "100005"] {
+    for part in ["Export list", "100003", "2049", "100005", "100021", "100024"] {
         assert!(during.contains(part), "{part}: {said}");
     }
-    assert!(!then.contains("100003") && then.contains("100000"), "{said}");
+    for gone in ["100003", "100021", "100024"] {
+        assert!(!then.contains(gone), "{said}");
+    }
+    assert!(then.contains("100000"), "{said}");
 }

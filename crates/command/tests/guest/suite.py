@@ -230,6 +230,94 @@ def general_appends():
     assert len(lines) == 201 and len(set(lines)) == 201
 
 
+def child(work):
+    """Runs it in a process of its own; its number."""
+    number = os.fork()
+    if number == 0:
+        try:
+            work()
+            os._exit(0)
+        except BaseException as error:
+            print(repr(error), flush=True)
+            os._exit(1)
+    return number
+
+
+def ended(number):
+    assert os.waitpid(number, 0)[1] == 0
+
+
+def refused(path, start, count):
+    """Whether another process is refused these bytes."""
+
+    def work():
+        descriptor = os.open(path, os.O_RDWR)
+        fails(errno.EAGAIN, fcntl.lockf, descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, count, start)
+
+    ended(child(work))
+
+
+@test
+def lock_parts():
+    descriptor = os.open("locked", os.O_CREAT | os.O_RDWR)
+    fcntl.lockf(descriptor, fcntl.LOCK_EX, 10, 0)
+    refused("locked", 5, 1)
+    refused("locked", 9, 100)
+
+    def beside():
+        other = os.open("locked", os.O_RDWR)
+        fcntl.lockf(other, fcntl.LOCK_EX | fcntl.LOCK_NB, 10, 10)
+        fcntl.lockf(other, fcntl.LOCK_UN, 10, 10)
+
+    ended(child(beside))
+    fcntl.lockf(descriptor, fcntl.LOCK_SH, 10, 0)
+
+    def shares():
+        other = os.open("locked", os.O_RDWR)
+        fcntl.lockf(other, fcntl.LOCK_SH | fcntl.LOCK_NB, 10, 0)
+
+    ended(child(shares))
+    os.close(descriptor)
+
+    def all_of_it():
+        fcntl.flock(os.open("locked", os.O_RDWR), fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    ended(child(all_of_it))
+
+
+@test
+def lock_waits():
+    descriptor = os.open("waited", os.O_CREAT | os.O_RDWR)
+    fcntl.lockf(descriptor, fcntl.LOCK_EX)
+    reader, writer = os.pipe()
+
+    def waits():
+        other = os.open("waited", os.O_RDWR)
+        os.write(writer, b"w")
+        fcntl.lockf(other, fcntl.LOCK_EX)
+        assert os.pread(other, 4, 0) == b"done"
+
+    waiter = child(waits)
+    os.read(reader, 1)
+    time.sleep(1)
+    os.pwrite(descriptor, b"done", 0)
+    fcntl.lockf(descriptor, fcntl.LOCK_UN)
+    ended(waiter)
+
+
+@test
+def lock_given_up():
+    """A process that waits is killed: what it waited for is another's to have."""
+    descriptor = os.open("given-up", os.O_CREAT | os.O_RDWR)
+    fcntl.lockf(descriptor, fcntl.LOCK_EX)
+    waiter = child(lambda: fcntl.lockf(os.open("given-up", os.O_RDWR), fcntl.LOCK_EX))
+    time.sleep(1)
+    os.kill(waiter, 9)
+    os.waitpid(waiter, 0)
+    os.close(descriptor)
+    ended(child(lambda: fcntl.lockf(os.open("given-up", os.O_RDWR), fcntl.LOCK_EX | fcntl.LOCK_NB)))
+
+
 @test
 def fsx():
     """Random reads, writes, maps and truncations of one file, beside a model of it in memory."""
@@ -269,6 +357,8 @@ def fsx():
 @test
 def restarts():
     """Files are written and read for some seconds, while the server may be killed and started."""
+    held = os.open("held", os.O_CREAT | os.O_RDWR)
+    fcntl.lockf(held, fcntl.LOCK_EX, 100, 0)
     print("GUEST under load", flush=True)
     end, number = time.monotonic() + 12, 0
     while time.monotonic() < end:
@@ -282,6 +372,14 @@ def restarts():
         file.write(pattern(100_000, number))
         os.fsync(file.fileno())
     assert get("load-synced") == pattern(100_000, number) and number > 3
+    refused("held", 50, 1)
+    print("GUEST holds a lock", flush=True)
+    fcntl.lockf(held, fcntl.LOCK_UN)
+
+    def takes():
+        fcntl.lockf(os.open("held", os.O_RDWR), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 50)
+
+    ended(child(takes))
 
 
 def main():
