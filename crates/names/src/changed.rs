@@ -78,6 +78,12 @@ impl Changed {
         self.note(file, later.or(spot));
     }
 
+    /// These files are described by another manager from now on.
+    pub fn forget(&mut self, gone: impl Fn(&FileId) -> bool) {
+        self.files.retain(|file, _| !gone(file));
+        self.trees.retain(|directory| !gone(directory));
+    }
+
     /// The directory has this name.
     pub fn learn(&mut self, directory: FileId, spot: Spot) {
         if self.directories.len() >= DESCRIBED_DIRECTORIES_MAX {

@@ -7,6 +7,7 @@
 mod calls;
 mod held;
 mod locking;
+mod router;
 
 pub use calls::BackupPart;
 
@@ -14,12 +15,12 @@ use crate::limits::{DEADLINE, HOLDING_MAX, INCARNATIONS_MAX, RETRY_PAUSE, SLOTS}
 use crate::locks::Locks;
 use crate::protocol::{CallNumber, Operation, Point, cut, join};
 use endpoint::{Frame, FrameMut};
-use node::{Call, CallError, Cx, Notify, Pieces, Reply, Semaphore, Wait};
+use node::{Call, CallError, Cx, Notify, Permit, Pieces, Reply, Semaphore, Wait};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
-use wire::{Channel, Errno, FileId, NodeId, Time, VolumeId};
+use wire::{Channel, Errno, FileId, NodeId, Sites, Time, VolumeId};
 
 /// A lock that another client took while this one was not heard of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +42,12 @@ struct Open {
 
 struct Inner {
     cx: Cx,
-    manager: NodeId,
+    /// Where the volume was made; it is asked for what is about no file.
+    first: NodeId,
+    /// Where sites are, as far as it is known here.
+    sites: RefCell<Sites>,
+    /// What is known of each manager.
+    managers: RefCell<BTreeMap<NodeId, Managed>>,
     volume: VolumeId,
     /// Tells the clients of one node apart.
     instance: u32,
@@ -49,8 +55,6 @@ struct Inner {
     sequences: RefCell<[u32; SLOTS]>,
     free_slots: RefCell<Vec<u16>>,
     slots: Semaphore,
-    /// The registration under which the manager knows what is held; `None` when it may know something else.
-    registration: Cell<Option<u64>>,
     opens: RefCell<BTreeMap<FileId, Open>>,
     /// The number of the last close, and those that were not answered, of files open for writing and for reading.
     last_close: Cell<u64>,
@@ -63,12 +67,23 @@ struct Inner {
     turn_ended: Notify,
     /// To be told by the next [`Client::keep_alive`].
     lost: RefCell<Vec<LostLock>>,
-    /// Changes of names that were answered since the last sync: how far each incarnation of the manager had come.
-    unsynced: RefCell<BTreeMap<u32, u64>>,
-    /// The latest incarnation of the manager that has answered.
-    incarnation: Cell<u32>,
+    /// The client has ended.
+    left: Cell<bool>,
     /// One permit for each open, close or lock under way, all for saying again what is held.
     holding: Semaphore,
+}
+
+/// What a client knows of one manager.
+#[derive(Clone, Debug, Default)]
+struct Managed {
+    /// The registration under which it knows what is held; `None` when it may know something else.
+    registration: Option<u64>,
+    /// Changes of names that were answered since the last sync: how far each incarnation had come.
+    unsynced: BTreeMap<u32, u64>,
+    /// The latest incarnation that has answered.
+    incarnation: u32,
+    /// Something was changed since the last sync.
+    is_dirty: bool,
 }
 
 /// A volume's name space. Clones are one client; how long it waits is each one's own.
@@ -77,7 +92,7 @@ pub struct Client(Rc<Inner>, Duration);
 
 impl std::fmt::Debug for Client {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Client(volume {} at {})", self.0.volume.0, self.0.manager)
+        write!(f, "Client(volume {} at {})", self.0.volume.0, self.0.first)
     }
 }
 
@@ -93,17 +108,18 @@ struct Style {
 const SMALL: Style = Style { room: 256, deadline: Some(DEADLINE) };
 
 impl Client {
-    /// For the volume that `manager` serves.
-    pub fn new(cx: &Cx, manager: NodeId, volume: VolumeId) -> Client {
+    /// For the volume that was made at the manager `first`.
+    pub fn new(cx: &Cx, first: NodeId, volume: VolumeId) -> Client {
         let inner = Inner {
             cx: cx.clone(),
-            manager,
+            first,
+            sites: RefCell::new(Sites::all_at(first)),
+            managers: RefCell::new(BTreeMap::from([(first, Managed::default())])),
             volume,
             instance: cx.random() as u32,
             sequences: RefCell::new([0; SLOTS]),
             free_slots: RefCell::new((0..SLOTS as u16).rev().collect()),
             slots: Semaphore::new(cx, SLOTS),
-            registration: Cell::new(None),
             opens: RefCell::default(),
             last_close: Cell::default(),
             unsure_closes: RefCell::default(),
@@ -112,8 +128,7 @@ impl Client {
             turns: RefCell::default(),
             turn_ended: Notify::new(cx),
             lost: RefCell::default(),
-            unsynced: RefCell::default(),
-            incarnation: Cell::default(),
+            left: Cell::default(),
             holding: Semaphore::new(cx, HOLDING_MAX),
         };
         Client(Rc::new(inner), DEADLINE)
@@ -126,60 +141,81 @@ impl Client {
         Client(self.0.clone(), patience)
     }
 
-    /// Makes a call and returns the answer's bytes.
+    /// Makes a call to the manager that it is about, wherever that is, and returns the answer's bytes.
     async fn ask(&self, operation: Operation<'_>, style: Style) -> Result<Vec<u8>, Errno> {
         let mut message = Vec::with_capacity(96);
         operation.encode(&mut message);
-        let code = operation.code();
-        let (volume, instance) = (self.0.volume, self.0.instance);
+        let numbered = self.take_number(&operation).await;
+        self.route(&operation, numbered.number, &message, style).await
+    }
+
+    /// Makes a call that is about no file to one manager.
+    async fn ask_at(
+        &self,
+        manager: NodeId,
+        operation: Operation<'_>,
+        style: Style,
+    ) -> Result<Vec<u8>, Errno> {
+        let mut message = Vec::new();
+        operation.encode(&mut message);
+        let numbered = self.take_number(&operation).await;
+        self.send(manager, &operation, numbered.number, &message, style).await
+    }
+
+    /// The number of a call; of one that must not be executed twice as soon as a slot is free.
+    async fn take_number(&self, operation: &Operation<'_>) -> Numbered<'_> {
         if !operation.is_once() {
-            let number = CallNumber { volume, instance, ..CallNumber::default() };
-            return self.send(code, false, number, &message, style).await.map(|answer| answer.0);
+            return Numbered { number: self.number(0, 0), _slot: None };
         }
-        let _permit = self.0.slots.acquire(1).await;
+        let permit = self.0.slots.acquire(1).await;
         let slot = self.0.free_slots.borrow_mut().pop().expect("a permit is a free slot");
-        let _slot = Slot { client: self, slot };
         let sequence = {
             let sequence = &mut self.0.sequences.borrow_mut()[slot as usize];
             *sequence += 1;
             *sequence
         };
-        let number = CallNumber { volume, instance, slot, sequence };
-        let (answer, point) = self.send(code, true, number, &message, style).await?;
-        if operation.is_kept_by_sync() {
-            self.note_unsynced(point);
-        }
-        Ok(answer)
+        let number = self.number(slot, sequence);
+        Numbered { number, _slot: Some((Slot { client: self, slot }, permit)) }
     }
 
-    fn note_unsynced(&self, point: Point) {
-        let mut unsynced = self.0.unsynced.borrow_mut();
-        let known = unsynced.entry(point.incarnation).or_default();
-        *known = point.change.max(*known);
-        if unsynced.len() > INCARNATIONS_MAX {
-            unsynced.pop_first();
+    fn number(&self, slot: u16, sequence: u32) -> CallNumber {
+        CallNumber { volume: self.0.volume, instance: self.0.instance, slot, sequence }
+    }
+
+    fn note_answer(&self, manager: NodeId, operation: &Operation<'_>, point: Point) {
+        let mut managers = self.0.managers.borrow_mut();
+        let Some(known) = managers.get_mut(&manager) else { return };
+        known.incarnation = known.incarnation.max(point.incarnation);
+        known.is_dirty |= operation.is_once();
+        if !operation.is_kept_by_sync() {
+            return;
+        }
+        let change = known.unsynced.entry(point.incarnation).or_default();
+        *change = point.change.max(*change);
+        if known.unsynced.len() > INCARNATIONS_MAX {
+            known.unsynced.pop_first();
         }
     }
 
     /// Sends the call until it is answered, refused, or the time is up.
     async fn send(
         &self,
-        op: u16,
-        once: bool,
+        manager: NodeId,
+        operation: &Operation<'_>,
         number: CallNumber,
         message: &[u8],
         style: Style,
-    ) -> Result<(Vec<u8>, Point), Errno> {
-        let cx = &self.0.cx;
+    ) -> Result<Vec<u8>, Errno> {
+        let (cx, once) = (&self.0.cx, operation.is_once());
         let parts = cut(message, number.about());
         let span = style.deadline.map(|least| if once { least } else { least.max(self.1) });
         let end = span.map_or(Time::NEVER, |span| cx.now() + span);
         let (begun, mut lost_since, mut _waiting) = (cx.now(), None, None);
         loop {
             let call = Call {
-                to: self.0.manager,
+                to: manager,
                 channel: Channel::NAMES,
-                op,
+                op: operation.code(),
                 once,
                 deadline: span.map(|_| end.since(cx.now())),
                 body: &parts.body,
@@ -191,7 +227,11 @@ impl Client {
                 Ok(reply) => match reply.ok() {
                     // There was no frame for the answer, which the manager keeps.
                     Err(Errno::ENOMEM) => CallError::Overloaded,
-                    reply => return self.answered(reply?),
+                    reply => {
+                        let (message, point) = answer(reply?)?;
+                        self.note_answer(manager, operation, point);
+                        return Ok(message);
+                    }
                 },
                 Err(error) => error,
             };
@@ -203,22 +243,17 @@ impl Client {
                 let late = error == CallError::Overloaded;
                 return Err(if late { Errno::ETIMEDOUT } else { error.into() });
             }
-            let (node, why) = (self.0.manager, error.into());
+            let (node, why) = (manager, error.into());
             _waiting = Some(cx.note_wait(Wait { node, disk: None, since: begun, why }));
             cx.sleep(RETRY_PAUSE).await;
         }
     }
 
-    fn answered(&self, reply: Reply) -> Result<(Vec<u8>, Point), Errno> {
-        let (message, point) = answer(reply)?;
-        self.0.incarnation.set(self.0.incarnation.get().max(point.incarnation));
-        Ok((message, point))
-    }
-
-    /// The latest incarnation of the manager that this client has heard of; 0 is none. What an earlier one was told
-    /// without a sync may be lost.
-    pub fn incarnation(&self) -> u32 {
-        self.0.incarnation.get()
+    /// The latest incarnation of the file's manager that this client has heard of; 0 is none. What an earlier one was
+    /// told without a sync may be lost.
+    pub fn incarnation(&self, file: FileId) -> u32 {
+        let manager = self.manager_of(file);
+        self.0.managers.borrow().get(&manager).map_or(0, |known| known.incarnation)
     }
 
     fn payload(&self, data: &[u8]) -> Result<Pieces<Frame>, Errno> {
@@ -233,6 +268,12 @@ impl Client {
         let frame = self.0.cx.frames().alloc(bytes).ok_or(Errno::ENOMEM)?;
         Ok(self.0.cx.piece(frame))
     }
+}
+
+/// A call's number, and the slot that it has in use.
+struct Numbered<'a> {
+    number: CallNumber,
+    _slot: Option<(Slot<'a>, Permit<'a>)>,
 }
 
 /// A slot in use.

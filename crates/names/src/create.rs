@@ -203,7 +203,11 @@ impl Transaction<'_> {
     /// Whether a file without a name may be given one: by who has it open, when its kernel has decided that it may.
     /// Only that knows a file which was made without a name from one that has lost it.
     fn may_name(&self, who: &Who<'_>, file: FileId) -> bool {
-        who.is_decided() && !self.opens.get(file, self.client).is_empty()
+        let is_open = match self.sites.has(file) {
+            true => !self.opens.get(file, self.client).is_empty(),
+            false => self.foreign.is_open(file),
+        };
+        who.is_decided() && is_open
     }
 
     /// Makes a regular file without a name and opens it, as open(2) with O_TMPFILE: it goes with its last close unless

@@ -63,7 +63,7 @@ pub struct ListingEntry {
     pub cookie: u64,
     /// The name.
     pub name: Box<[u8]>,
-    /// What lookup would answer, when asked for.
+    /// What lookup would answer, when asked for and the file is at the same manager.
     pub entry: Option<Entry>,
 }
 
@@ -96,7 +96,7 @@ impl Collector {
             return Ok(false);
         }
         self.room -= bytes;
-        let entry = if self.plus { Some(transaction.get_attr(listed.file)?) } else { None };
+        let entry = if self.plus { transaction.entry_here(listed.file)? } else { None };
         let cookie = u64::from(self.site) << POSITION_BITS | position;
         let Listed { file, kind, name } = listed;
         self.listing.entries.push(ListingEntry { file, kind, cookie, name, entry });

@@ -3,7 +3,9 @@
 //! Every key is `site | table | …`: the site first, so that a site is one range and moves as one; numbers big-endian,
 //! so that keys sort as they count.
 
-use wire::{FileId, Home, NodeId};
+use crate::holds::Tx;
+use wire::field::{Field, encoded};
+use wire::{Decoder, FileId, Home, NodeId};
 
 /// The tables of a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +49,12 @@ pub enum Table {
     Uptime = 18,
     /// Files of a restored volume that were not compared with their objects yet, or whose objects are gone.
     Restored = 19,
+    /// Sites that were handed over, by site: to whom, or from whom; at site 0 only.
+    Owner = 20,
+    /// Parts of operations of other managers that are not decided here yet; at site 0 only.
+    Prepared = 21,
+    /// Operations over several managers that are decided, and not done everywhere yet; at site 0 only.
+    Decided = 22,
 }
 
 fn key(site: u8, table: Table, parts: &[&[u8]]) -> Vec<u8> {
@@ -195,6 +203,55 @@ fn short_at(key: &[u8], at: usize) -> Option<u16> {
 /// The 8-byte number at `at` in a key.
 pub fn number_at(key: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_be_bytes(key.get(at..at + 8)?.try_into().ok()?))
+}
+
+/// Tables of which every key is about a file.
+const PER_FILE: [Table; 10] = [
+    Table::Inode,
+    Table::Name,
+    Table::Position,
+    Table::Xattr,
+    Table::Orphan,
+    Table::Session,
+    Table::Removed,
+    Table::Truncation,
+    Table::Fragment,
+    Table::Restored,
+];
+
+/// The tables of a site beside those about its files: they move with it.
+const PER_SITE: [Table; 3] = [Table::Site, Table::Answer, Table::Passed];
+
+/// The file that a key is about, if it is of a table about files.
+pub fn subject(key: &[u8]) -> Option<FileId> {
+    let table = *key.get(1)?;
+    PER_FILE.iter().any(|one| *one as u8 == table).then(|| file_of(key))?
+}
+
+/// Whether a record moves with its site, as all but those of the store itself do.
+pub fn is_of_site(key: &[u8]) -> bool {
+    let is = |one: &Table| key.get(1) == Some(&(*one as u8));
+    PER_FILE.iter().any(is) || PER_SITE.iter().any(is)
+}
+
+/// Where a site was handed over.
+pub fn owner(site: u8) -> Vec<u8> {
+    key(0, Table::Owner, &[&[site]])
+}
+
+/// A part of an operation of another manager.
+pub fn prepared(tx: &Tx) -> Vec<u8> {
+    key(0, Table::Prepared, &[&encoded(tx)])
+}
+
+/// An operation over several managers.
+pub fn decided(tx: &Tx) -> Vec<u8> {
+    key(0, Table::Decided, &[&encoded(tx)])
+}
+
+/// The operation of a key that [`prepared`] or [`decided`] made.
+pub fn tx_of(key: &[u8]) -> Option<Tx> {
+    Tx::take(&mut Decoder::new(key.get(2..)?)).ok()
 }
 
 /// The file that a key of a per-file table is about.

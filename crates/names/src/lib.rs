@@ -15,6 +15,7 @@
 //! that a kill of the manager loses nothing that anybody was told.
 #![forbid(unsafe_code)]
 
+mod across;
 mod attributes;
 mod blockmap;
 mod changed;
@@ -25,6 +26,9 @@ mod columns;
 mod create;
 mod describe;
 mod directory;
+mod foreign;
+mod handover;
+mod holds;
 mod keys;
 pub mod limits;
 mod lineage;
@@ -47,6 +51,7 @@ mod salvage;
 mod servers;
 mod service;
 mod sessions;
+mod sites;
 mod stores;
 mod transaction;
 mod unnamed;

@@ -65,6 +65,23 @@ pub const SCARCE_PAUSE: Duration = Duration::from_millis(100);
 /// Calls of one client under way that must not be executed twice; the manager keeps an answer of about 200 bytes for
 /// each.
 pub const SLOTS: usize = 64;
+/// How long an operation over several managers holds files at another one before its changes are prepared: longer is
+/// one whose manager is away. Two round trips and a sync take some milliseconds.
+pub const HOLD_SPAN: Duration = Duration::from_secs(10);
+/// Requests of clients that wait for other managers, or for what those hold: each is a task and a message, 4 KiB.
+pub const WAITING_MAX: usize = 4096;
+/// Requests of other managers under way at once.
+pub const MANAGER_TASKS: usize = 32;
+/// How long a manager waits for another one's answer: two syncs of a busy disk, and the wait for a file that is held.
+pub const MANAGER_DEADLINE: Duration = Duration::from_secs(5);
+/// Largest answer of a manager to another one: a record of each file that an operation is about, the longest of which
+/// is a symbolic link's; and a table of sites.
+pub const MANAGER_REPLY_BYTES_MAX: usize = 16 * 1024;
+/// Bytes of keys and values of a site that travel together to its next owner; the last may be as long as the store
+/// takes one.
+pub const IMPORT_BYTES: usize = 64 * 1024;
+/// How often managers tell each other where sites are.
+pub const TABLE_INTERVAL: Duration = Duration::from_secs(5);
 /// Pause before a client asks a manager again that was lost.
 pub const RETRY_PAUSE: Duration = Duration::from_millis(20);
 /// Files changed in one batch at most.
@@ -166,6 +183,7 @@ const _: () = assert!(KEEP_ALIVE_INTERVAL.as_secs() * 3 <= LEASE.as_secs(), "two
 const _: () = assert!(HEAR_INTERVAL.as_secs() < KEEP_ALIVE_INTERVAL.as_secs());
 const _: () = assert!(CLAIMS_AT_ONCE <= CLAIMS_MAX);
 const _: () = assert!(CLOSES_MAX >= HOLDING_MAX);
+const _: () = assert!(MANAGER_DEADLINE.as_millis() <= HOLD_SPAN.as_millis() / 2);
 const _: () = assert!(REPLY_BYTES_MAX <= wire::limits::PAYLOAD_BYTES_MAX);
 const _: () = assert!(BACKUP_REPLY_BYTES_MAX <= wire::limits::PAYLOAD_BYTES_MAX);
 const _: () = assert!(BACKUP_PART_BYTES + store::limits::VALUE_BYTES_MAX < BACKUP_REPLY_BYTES_MAX);

@@ -175,9 +175,12 @@ impl Manager {
             let key = keys::site(site);
             let counters = match self.store().get(&key)? {
                 Some(bytes) => damaged::<Site>(&key, &bytes)?,
-                None if self.is_new && site == 0 => FIRST_SITE,
+                None if self.is_new && site == 0 && self.sites.owns(0) => FIRST_SITE,
                 None => continue,
             };
+            if !self.sites.owns(site) {
+                continue; // what is left of a site that went, or is coming
+            }
             let leap = if self.is_new { 0 } else { SERIALS_LEAP };
             let serial = floor.max(counters.serial + leap);
             batch.put(&key, &encoded(&Site { serial, ..counters }));
@@ -190,6 +193,9 @@ impl Manager {
 
     /// A new volume: its root directory.
     fn format(&mut self, settings: &VolumeSettings, now: Wall, batch: &mut Batch) {
+        if !self.sites.owns(FileId::ROOT.site()) {
+            return;
+        }
         let (uid, gid) = settings.owner;
         let attr = Attr {
             file: FileId::ROOT,

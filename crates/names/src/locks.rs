@@ -197,6 +197,11 @@ impl Locks {
         });
     }
 
+    /// Nobody holds a lock on these files any more: their manager is another one.
+    pub(crate) fn release_files(&mut self, gone: impl Fn(&FileId) -> bool) {
+        self.targets.retain(|target, _| !gone(&target.file));
+    }
+
     /// Every lock that is held.
     pub fn held(&self) -> impl Iterator<Item = (LockTarget, LockOwner, Lock)> + '_ {
         self.targets.iter().flat_map(|(target, holders)| {

@@ -21,6 +21,14 @@ pub struct Entry {
     pub unsure: bool,
 }
 
+/// A file that was looked up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub file: FileId,
+    /// Its entry; without it, it is at another manager.
+    pub entry: Option<Entry>,
+}
+
 impl Entry {
     /// Whether length and modification time are hints.
     pub fn is_hint(&self) -> bool {
@@ -56,17 +64,29 @@ impl Transaction<'_> {
         }
     }
 
-    /// The file called `name` in `parent` (RFC 1813 section 3.3.3); `.` and `..` are found too.
+    /// The file called `name` in `parent` (RFC 1813 section 3.3.3); `.` and `..` are found too. EREMOTE for one that is
+    /// at another manager.
     pub fn lookup(&self, who: &Who<'_>, parent: FileId, name: &[u8]) -> Result<Entry, Errno> {
+        self.find(who, parent, name)?.entry.ok_or(Errno::EREMOTE)
+    }
+
+    /// The same, without attributes where another manager has them.
+    pub(crate) fn find(&self, who: &Who<'_>, parent: FileId, name: &[u8]) -> Result<Found, Errno> {
         let inode = self.inode(parent)?;
         let directory = inode.directory().ok_or(Errno::ENOTDIR)?;
         who.check(&inode.attr, EXECUTE)?;
         check_name(name)?;
-        match name {
-            b"." => Ok(self.entry_of(&inode)),
-            b".." => self.get_attr(directory.parent),
-            _ => self.get_attr(self.named(parent, name)?.ok_or(Errno::ENOENT)?.file),
-        }
+        let file = match name {
+            b"." => parent,
+            b".." => directory.parent,
+            _ => self.named(parent, name)?.ok_or(Errno::ENOENT)?.file,
+        };
+        Ok(Found { file, entry: self.entry_here(file)? })
+    }
+
+    /// The entry of a file, unless it is at another manager.
+    pub(crate) fn entry_here(&self, file: FileId) -> Result<Option<Entry>, Errno> {
+        if self.sites.has(file) { self.get_attr(file).map(Some) } else { Ok(None) }
     }
 
     /// EACCES unless all of `mask` is permitted (RFC 1813 section 3.3.4).

@@ -4,17 +4,24 @@
 //! which must be appended before anybody is told. What is in memory beside the store (opens, clients, truncations
 //! under way) can be made again from it, but for locks and for opens for reading: their clients say them again.
 
+use crate::across::{Participants, PreparedPart};
 use crate::changed::Changed;
+use crate::foreign::{Foreign, Parts, Stop, take_parts};
+use crate::holds::{Holds, Tx};
 use crate::keys::{self, Table};
 use crate::locks::Locks;
 use crate::open_error::{OpenError, damaged};
 use crate::opens::{Holder, Opens};
 use crate::protocol::Point;
-use crate::record::{Answered, FORMAT, Incarnation, Inode, Policy, Reader, Session, Volume};
+use crate::record::{
+    Answered, FORMAT, Handed, Incarnation, Inode, Policy, Reader, Session, Volume,
+};
 use crate::restoration::Restoration;
 use crate::servers::IoServer;
+use crate::sites::Ownership;
 use crate::transaction::{CallName, Changes, Effect, Records, Transaction};
 use node::{Bug, Bugs};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, ControlFlow};
 use store::{Append, Store};
@@ -83,7 +90,7 @@ pub struct Once {
 /// [`hear`](Manager::hear), [`set_servers`](Manager::set_servers). What is due: [`expired`](Manager::expired),
 /// [`opens`](Manager::opens), [`truncating`](Manager::truncating), [`removing`](Manager::removing).
 pub struct Manager {
-    store: Store,
+    pub(crate) store: Store,
     pub(crate) volume: Volume,
     /// The store is empty yet.
     pub(crate) is_new: bool,
@@ -94,8 +101,8 @@ pub struct Manager {
     pub(crate) open_servers: Vec<IoServer>,
     pub(crate) retired: BTreeSet<NodeId>,
     pub(crate) opens: Opens,
-    truncating: BTreeMap<FileId, u64>,
-    removing: BTreeSet<FileId>,
+    pub(crate) truncating: BTreeMap<FileId, u64>,
+    pub(crate) removing: BTreeSet<FileId>,
     restoration: Restoration,
     pub(crate) clients: BTreeMap<u64, Client>,
     /// Clients of the last incarnation that have not said yet what they hold.
@@ -113,6 +120,27 @@ pub struct Manager {
     pub(crate) changed: Changed,
     /// Planted bugs; none outside of tests of the checkers.
     pub(crate) bugs: Bugs,
+    pub(crate) sites: Ownership,
+    /// What operations over several managers hold here.
+    pub(crate) holds: Holds,
+    /// Parts of other managers' operations that are not decided yet, as far as is known here.
+    pub(crate) prepared: BTreeMap<Tx, PreparedPart>,
+    /// Operations that were decided here, until all parts are done.
+    pub(crate) decided: BTreeMap<Tx, Participants>,
+    /// What is fetched for an operation that is all here.
+    nothing: Foreign,
+}
+
+/// An operation over several managers as it would be committed now.
+#[derive(Debug)]
+pub(crate) struct Proposal {
+    pub reply: Vec<u8>,
+    /// What it changes at this manager.
+    pub changes: Changes,
+    /// What it changes at others.
+    pub parts: Parts,
+    /// It was executed before.
+    pub repeated: bool,
 }
 
 impl Manager {
@@ -127,7 +155,8 @@ impl Manager {
         now: Time,
         incarnation: u64,
     ) -> Result<(Manager, Option<Append>), OpenError> {
-        let mut manager = Manager::load(store, settings, now, incarnation)?;
+        let sites = Ownership::new(NodeId(0), NodeId(0));
+        let mut manager = Manager::load(store, settings, sites, now, incarnation)?;
         let append = manager.begin_incarnation(settings, wall, incarnation, 0, true)?;
         Ok((manager, Some(append)))
     }
@@ -137,6 +166,7 @@ impl Manager {
     pub fn load(
         store: Store,
         settings: &VolumeSettings,
+        sites: Ownership,
         now: Time,
         incarnation: u64,
     ) -> Result<Manager, OpenError> {
@@ -172,6 +202,11 @@ impl Manager {
             incarnations: BTreeMap::new(),
             changed: Changed::default(),
             bugs: Bugs::everywhere(),
+            sites,
+            holds: Holds::default(),
+            prepared: BTreeMap::new(),
+            decided: BTreeMap::new(),
+            nothing: Foreign::default(),
         };
         let Some(bytes) = manager.store.get(&keys::volume())? else { return Ok(manager) };
         manager.volume = damaged(&keys::volume(), &bytes)?;
@@ -236,27 +271,38 @@ impl Manager {
         self.retired = self
             .read(0, |t| t.retired())
             .map_err(|_| OpenError::Damaged { key: keys::table(0, Table::Retired) })?;
-        for site in 0..=u8::MAX {
-            for (key, value) in self.table(site, Table::Session)? {
-                let session: Session = damaged(&key, &value)?;
-                let client = keys::number_at(&key, keys::ABOUT_BYTES).unwrap_or_default();
-                // Of a client that was dead already, the objects know how it left the file.
-                let settling = !self.grace.contains(&client);
-                let holder = Holder { readers: 0, session, settling, restored: true };
-                self.opens.set(key_file(&key)?, client, holder);
-            }
-            for (key, value) in self.table(site, Table::Orphan)? {
-                self.load_orphan(key_file(&key)?, damaged(&key, &value)?, now);
-            }
-            for (key, value) in self.table(site, Table::Truncation)? {
-                self.truncating.insert(key_file(&key)?, damaged(&key, &value)?);
-            }
-            for (key, _) in self.table(site, Table::Removed)? {
-                self.removing.insert(key_file(&key)?);
-            }
-            for (key, value) in self.table(site, Table::Restored)? {
-                self.restoration.change(None, Some(damaged(&key, &value)?));
-            }
+        for (key, value) in self.table(0, Table::Owner)? {
+            let site = *key.get(2).ok_or_else(|| OpenError::Damaged { key: key.clone() })?;
+            self.sites.set(site, damaged::<Handed>(&key, &value)?.owner);
+        }
+        self.load_operations()?;
+        for site in (0..=u8::MAX).filter(|site| self.sites.owns(*site)).collect::<Vec<_>>() {
+            self.load_site(site, now)?;
+        }
+        Ok(())
+    }
+
+    /// Makes again what is in memory of a site.
+    pub(crate) fn load_site(&mut self, site: u8, now: Time) -> Result<(), OpenError> {
+        for (key, value) in self.table(site, Table::Session)? {
+            let session: Session = damaged(&key, &value)?;
+            let client = keys::number_at(&key, keys::ABOUT_BYTES).unwrap_or_default();
+            // Of a client that was dead already, the objects know how it left the file.
+            let settling = !self.grace.contains(&client);
+            let holder = Holder { readers: 0, session, settling, restored: true };
+            self.opens.set(key_file(&key)?, client, holder);
+        }
+        for (key, value) in self.table(site, Table::Orphan)? {
+            self.load_orphan(key_file(&key)?, damaged(&key, &value)?, now);
+        }
+        for (key, value) in self.table(site, Table::Truncation)? {
+            self.truncating.insert(key_file(&key)?, damaged(&key, &value)?);
+        }
+        for (key, _) in self.table(site, Table::Removed)? {
+            self.removing.insert(key_file(&key)?);
+        }
+        for (key, value) in self.table(site, Table::Restored)? {
+            self.restoration.change(None, Some(damaged(&key, &value)?));
         }
         Ok(())
     }
@@ -274,7 +320,7 @@ impl Manager {
         }
     }
 
-    fn table(&self, site: u8, table: Table) -> Result<Records, OpenError> {
+    pub(crate) fn table(&self, site: u8, table: Table) -> Result<Records, OpenError> {
         let prefix = keys::table(site, table);
         let end = [site, table as u8 + 1];
         let mut found = Vec::new();
@@ -317,6 +363,10 @@ impl Manager {
 
     /// An operation that may change something if it is committed.
     fn begin(&self, origin: Origin) -> Transaction<'_> {
+        self.begin_with(origin, &self.nothing)
+    }
+
+    fn begin_with<'a>(&'a self, origin: Origin, foreign: &'a Foreign) -> Transaction<'a> {
         Transaction {
             store: &self.store,
             volume: &self.volume,
@@ -329,6 +379,10 @@ impl Manager {
             bugs: self.bugs,
             now: origin.now,
             client: origin.client,
+            sites: &self.sites,
+            holds: &self.holds,
+            foreign,
+            needs: RefCell::default(),
             changes: Changes::default(),
         }
     }
@@ -343,6 +397,17 @@ impl Manager {
         operation(&self.begin(Origin { client, now: Wall::default() }))
     }
 
+    /// The same, for an answer to somebody: what may be changing just now is not told.
+    pub(crate) fn try_read<T>(
+        &self,
+        client: u64,
+        operation: impl FnOnce(&Transaction<'_>) -> Result<T, Errno>,
+    ) -> Result<T, Stop> {
+        let transaction = self.begin(Origin { client, now: Wall::default() });
+        let result = operation(&transaction);
+        transaction.needs.into_inner().judge(result)
+    }
+
     /// An operation that changes something, as a whole or not at all. The record, if there is one, must be appended to
     /// its log before the result is told to anybody.
     pub fn change<T>(
@@ -350,9 +415,19 @@ impl Manager {
         origin: Origin,
         operation: impl FnOnce(&mut Transaction<'_>) -> Result<T, Errno>,
     ) -> Result<(T, Option<Append>), Errno> {
+        Ok(self.try_change(origin, operation)?)
+    }
+
+    /// As [`change`](Manager::change); it may stop where other managers have a part in it.
+    pub(crate) fn try_change<T>(
+        &mut self,
+        origin: Origin,
+        operation: impl FnOnce(&mut Transaction<'_>) -> Result<T, Errno>,
+    ) -> Result<(T, Option<Append>), Stop> {
         let mut transaction = self.begin(origin);
-        let value = operation(&mut transaction)?;
-        let changes = transaction.changes;
+        let result = operation(&mut transaction);
+        let (needs, changes) = transaction.end();
+        let value = needs.judge(result)?;
         Ok((value, self.commit(origin.client, changes)))
     }
 
@@ -365,7 +440,7 @@ impl Manager {
         operation: impl FnOnce(&mut Transaction<'_>) -> Result<T, Errno>,
         answer: impl FnOnce(T) -> Vec<u8>,
     ) -> Result<Once, Errno> {
-        self.change_admitted(Ok(()), origin, call, operation, answer)
+        Ok(self.change_admitted(Ok(()), origin, call, operation, answer)?)
     }
 
     /// As [`change_once`](Manager::change_once) when the log may take no changes: one that needs none, because only
@@ -377,27 +452,15 @@ impl Manager {
         call: CallName,
         operation: impl FnOnce(&mut Transaction<'_>) -> Result<T, Errno>,
         answer: impl FnOnce(T) -> Vec<u8>,
-    ) -> Result<Once, Errno> {
-        let mut transaction = self.begin(origin);
-        let recent = self.recent.get(&(origin.client, call.slot));
-        let recent = recent.filter(|recent| recent.sequence == call.sequence);
-        let known = transaction.answered(&call)?.or(recent.map(|recent| recent.reply.clone()));
-        if let Some(reply) = known.filter(|_| !self.bugs.has(Bug::AnswersForgotten)) {
-            return Ok(Once { reply: reply.into(), append: None, repeated: true });
-        }
-        let reply = answer(operation(&mut transaction)?);
-        let mut changes = transaction.changes;
+    ) -> Result<Once, Stop> {
+        let nothing = std::mem::take(&mut self.nothing);
+        let proposed = self.propose(origin, call, &nothing, operation, answer);
+        let Proposal { reply, changes, repeated, .. } = proposed?;
         if !changes.writes.is_empty() {
             admitted?;
         }
-        let kept = Answered { sequence: call.sequence, reply: reply.as_slice().into() };
-        if !changes.writes.is_empty() {
-            let key = keys::answer(call.site, origin.client, call.slot);
-            changes.writes.insert(key, Some(encoded(&kept)));
-        } else if !changes.effects.is_empty() {
-            self.recent.insert((origin.client, call.slot), kept);
-        }
-        let repeated = changes.repeated;
+        let repeated_before = changes.repeated;
+        self.keep_recent(origin.client, call, &reply, &changes);
         let append = match admitted {
             Ok(()) => self.commit(origin.client, changes),
             Err(_) => {
@@ -405,14 +468,54 @@ impl Manager {
                 None
             }
         };
-        Ok(Once { reply, append, repeated })
+        Ok(Once { reply, append, repeated: repeated || repeated_before })
+    }
+
+    /// The operation as it would be committed now, with what was fetched for it.
+    pub(crate) fn propose<T>(
+        &self,
+        origin: Origin,
+        call: CallName,
+        foreign: &Foreign,
+        operation: impl FnOnce(&mut Transaction<'_>) -> Result<T, Errno>,
+        answer: impl FnOnce(T) -> Vec<u8>,
+    ) -> Result<Proposal, Stop> {
+        let mut transaction = self.begin_with(origin, foreign);
+        let recent = self.recent.get(&(origin.client, call.slot));
+        let recent = recent.filter(|recent| recent.sequence == call.sequence);
+        let known = transaction.answered(&call)?.or(recent.map(|recent| recent.reply.clone()));
+        if let Some(reply) = known.filter(|_| !self.bugs.has(Bug::AnswersForgotten)) {
+            let (changes, parts) = (Changes::default(), Parts::new());
+            return Ok(Proposal { reply: reply.into(), changes, parts, repeated: true });
+        }
+        let result = operation(&mut transaction);
+        let (needs, mut changes) = transaction.end();
+        let reply = answer(needs.judge(result)?);
+        let parts = match self.sites.is_alone() {
+            true => Parts::new(),
+            false => take_parts(&mut changes, &self.sites, origin.now),
+        };
+        if !changes.writes.is_empty() || !parts.is_empty() {
+            let key = keys::answer(call.site, origin.client, call.slot);
+            let kept = Answered { sequence: call.sequence, reply: reply.as_slice().into() };
+            changes.writes.insert(key, Some(encoded(&kept)));
+        }
+        Ok(Proposal { reply, changes, parts, repeated: false })
+    }
+
+    /// The answer of a call that changes only what is in memory is kept there.
+    fn keep_recent(&mut self, client: u64, call: CallName, reply: &[u8], changes: &Changes) {
+        if changes.writes.is_empty() && !changes.effects.is_empty() {
+            let kept = Answered { sequence: call.sequence, reply: reply.into() };
+            self.recent.insert((client, call.slot), kept);
+        }
     }
 
     pub(crate) fn forget_answers(&mut self, client: u64) {
         self.recent.retain(|(of, _), _| *of != client);
     }
 
-    fn commit(&mut self, client: u64, mut changes: Changes) -> Option<Append> {
+    pub(crate) fn commit(&mut self, client: u64, mut changes: Changes) -> Option<Append> {
         let ends = changes.effects.iter().any(|effect| matches!(effect, Effect::Expired(_)));
         let holds =
             |effect: &Effect| matches!(effect, Effect::Holder(_, _, holder) if !holder.is_empty());
@@ -421,6 +524,7 @@ impl Manager {
         if !ends && (!changes.writes.is_empty() || changes.effects.iter().any(holds)) {
             self.make_durable(client, &mut changes);
         }
+        assert!(changes.acts.is_empty(), "parts of other managers are theirs to commit");
         changes.effects.iter().for_each(|effect| self.take_effect(*effect));
         self.changed.note_all(&changes.writes);
         (!changes.writes.is_empty()).then(|| self.store.apply(changes.batch()))

@@ -3,9 +3,11 @@
 //! A message is one run of bytes. The 64-byte body begins with its length, the volume and, of a call that must not be
 //! executed twice, the call's name; what of the message does not fit behind them follows as data.
 
+pub(crate) mod managers;
+
 use crate::create::How;
 use crate::directory::{Listing, ListingEntry, Span};
-use crate::lookup::Entry;
+use crate::lookup::{Entry, Found};
 use crate::permissions::{Basis, Who};
 use crate::record::Policy;
 use crate::salvage::Salvaged;
@@ -64,6 +66,7 @@ impl<'a> Field<'a> for How {
 }
 
 fields!(Entry { attr, layout, truncations, writers, unsure });
+fields!(Found { file, entry });
 fields!(Listing { entries, end, until });
 fields!(Span { cookie, until });
 fields!(ListingEntry { file, kind, cookie, name, entry });
@@ -72,8 +75,10 @@ fields!(ListingEntry { file, kind, cookie, name, entry });
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Alive {
     pub registration: u64,
+    /// Of the manager's table of sites.
+    pub version: u64,
 }
-fields!(Alive { registration });
+fields!(Alive { registration, version });
 
 /// A key of a store with its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -172,6 +177,7 @@ operations! {
     Quarantined = 15 pure { who: Who<'a>, after: Option<(Home, FileId, u16)>, count: u32 }
     Restoration = 16 pure {}
     Compare = 17 pure { file: FileId }
+    Sites = 19 pure {}
     Backup = 18 pure { who: Who<'a>, snapshot: u64, of_members: bool, after: &'a [u8] }
     SetAttr = 20 once { who: Who<'a>, file: FileId, changes: SetAttr, opened: bool }
     Create = 21 once {
@@ -236,14 +242,19 @@ impl Operation<'_> {
             CompareAll { .. } => false,
             Lookup { .. } | GetAttr { .. } | Access { .. } | ReadLink { .. } => false,
             ReadDirectory { .. } | GetXattr { .. } | ListXattr { .. } | Space {} => false,
-            Fragments { .. } | DirectoryLayout { .. } | Servers {} => false,
+            Fragments { .. } | DirectoryLayout { .. } | Servers {} | Sites {} => false,
             Quarantined { .. } | Backup { .. } => false,
             Restoration {} | Compare { .. } | AcceptLost { .. } => false,
         }
     }
 
-    /// The site of the file it is about.
+    /// The site of the file it is about; 0 where it is about none.
     pub fn site(&self) -> u8 {
+        self.subject().map_or(0, FileId::site)
+    }
+
+    /// The file it is about, whose manager executes it; without one any manager does, for itself.
+    pub fn subject(&self) -> Option<FileId> {
         use Operation::*;
         match self {
             Lookup { parent, .. }
@@ -255,7 +266,7 @@ impl Operation<'_> {
             | Link { parent, .. }
             | Unlink { parent, .. }
             | RemoveDirectory { parent, .. }
-            | Rename { parent, .. } => parent.site(),
+            | Rename { parent, .. } => Some(*parent),
             GetAttr { file }
             | Access { file, .. }
             | ReadLink { file }
@@ -277,11 +288,13 @@ impl Operation<'_> {
             | AddColumns { file, .. }
             | Compare { file }
             | AcceptLost { file, .. }
-            | MoveColumn { file, .. } => file.site(),
-            Space {} | KeepAlive {} | Sync { .. } | Leave {} | Claim { .. } => 0,
-            Servers {} | Quarantined { .. } | Retire { .. } | Restore { .. } | Purge { .. } => 0,
-            Own { .. } | Backup { .. } | Restoration {} | CompareAll { .. } => 0,
-            Salvage { found, .. } => found.attr.file.site(),
+            | MoveColumn { file, .. } => Some(*file),
+            Space {} | KeepAlive {} | Sync { .. } | Leave {} | Claim { .. } => None,
+            Servers {} | Sites {} | Quarantined { .. } | Retire { .. } => None,
+            // What was set aside stands in the store of the manager that did so.
+            Restore { .. } | Purge { .. } => None,
+            Own { .. } | Backup { .. } | Restoration {} | CompareAll { .. } => None,
+            Salvage { found, .. } => Some(found.attr.file),
         }
     }
 }
@@ -401,6 +414,7 @@ pub(crate) fn join(
 pub(crate) enum Outcome {
     Done,
     Entry(Entry),
+    Found(Found),
     Closed(Option<Entry>),
     Created(Created),
     Unnamed(Option<Unnamed>),
@@ -420,6 +434,7 @@ impl Outcome {
         match self {
             Outcome::Done => {}
             Outcome::Entry(value) => value.put(&mut out),
+            Outcome::Found(value) => value.put(&mut out),
             Outcome::Closed(value) => value.put(&mut out),
             Outcome::Created(value) => value.put(&mut out),
             Outcome::Unnamed(value) => value.put(&mut out),

@@ -32,6 +32,8 @@ pub enum Unclaimed {
 pub enum Standing {
     /// A file has it, or it is being removed or moved, or somebody put it back.
     Claimed,
+    /// Its file is of a site that is another manager's.
+    Elsewhere,
     /// It may belong to a file that this store does not know yet.
     Younger,
     /// No file has it, and none will.
@@ -116,6 +118,9 @@ impl Transaction<'_> {
         let (file, home) = (object.file, Home { server, disk });
         if object.volume != self.volume.volume {
             return Ok(Standing::Younger);
+        }
+        if !self.sites.has(file) {
+            return Ok(Standing::Elsewhere);
         }
         let (claimed, why) = match self.inode(file) {
             Err(Errno::ESTALE) => (self.removed(file)?.is_some(), Unclaimed::FileGone),

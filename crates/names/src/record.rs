@@ -8,7 +8,9 @@
 use crate::servers::{IoServer, homes_of};
 use wire::field::{Field, Output, fields};
 use wire::layout::{UNIT_BYTES_DEFAULT, WIDTH_MAX};
-use wire::{Attr, Decoder, FileId, FileKind, Home, Layout, NodeId, Short, VolumeId, Wall};
+use wire::{
+    Attr, Decoder, FileId, FileKind, Home, Layout, NodeId, Short, SiteOwner, VolumeId, Wall,
+};
 
 /// Version of the key space and of all records in it.
 pub const FORMAT: u32 = 8;
@@ -57,6 +59,18 @@ pub struct Site {
     pub files: u64,
 }
 fields!(Site { serial, files });
+
+/// A site that was handed over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Handed {
+    /// Whose it is since.
+    pub owner: SiteOwner,
+    /// That one has said so.
+    pub is_done: bool,
+    /// Clients that may have had something of it open.
+    pub clients: Vec<u64>,
+}
+fields!(Handed { owner, is_done, clients });
 
 /// How new files in a directory are striped.
 #[derive(Clone, Debug, PartialEq, Eq)]

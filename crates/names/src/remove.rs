@@ -1,6 +1,7 @@
 //! Removing names, and files when their last name and last user are gone.
 
 use crate::attributes;
+use crate::foreign::{Act, Part};
 use crate::keys::{self, Table};
 use crate::limits::CHANGES_MAX;
 use crate::lookup::check_name;
@@ -109,12 +110,36 @@ impl Transaction<'_> {
             self.put_inode(&inode);
             return Ok(());
         }
+        if !self.sites.has(inode.attr.file) {
+            // Whether it is open is known there.
+            self.act(Act::DropLink(inode.attr.file));
+            self.changes.unnamed = Unnamed::of(&inode, self.now);
+            return Ok(());
+        }
         let open = self.opens.holders(inode.attr.file).next().is_some() || self.keep_orphans;
         if !open || self.bugs.has(Bug::OrphanRemovedEarly) {
             return self.forget(&inode);
         }
         self.put_inode(&inode);
         self.put_orphan(inode.attr.file);
+        Ok(())
+    }
+
+    /// Makes the changes of a part of an operation that another manager has decided.
+    pub(crate) fn apply_part(&mut self, part: &Part) -> Result<(), Errno> {
+        for write in &part.writes {
+            match &write.value {
+                Some(value) => self.put(write.key.to_vec(), value.to_vec()),
+                None => self.delete(write.key.to_vec()),
+            }
+        }
+        for act in &part.acts {
+            match act {
+                Act::DropLink(file) => self.drop_link(self.inode(*file)?)?,
+                Act::Forget(file) => self.forget(&self.inode(*file)?)?,
+                Act::Count(file) => self.count_files(file.site(), 1)?,
+            }
+        }
         Ok(())
     }
 
@@ -140,6 +165,11 @@ impl Transaction<'_> {
     /// Nothing is left of a file but, while they may exist, the task to remove its objects.
     pub(crate) fn forget(&mut self, inode: &Inode) -> Result<(), Errno> {
         let file = inode.attr.file;
+        if !self.sites.has(file) {
+            self.act(Act::Forget(file));
+            self.changes.unnamed = Unnamed::of(inode, self.now);
+            return Ok(());
+        }
         self.delete(keys::inode(file));
         self.delete(keys::orphan(file));
         self.delete(keys::truncation(file));

@@ -4,17 +4,22 @@
 //! waits, so that each of its operations is whole. A change is applied, its record posted in the same breath, and
 //! answered when the append is done.
 
+mod across;
 mod backup;
 mod begin;
 mod compare;
 mod describe;
 mod dispatch;
 mod gone;
+mod handover;
 mod layouts;
+mod participant;
 mod quarantine;
 mod upkeep;
 
-use crate::limits::{FULL_SPAN, HEAR_INTERVAL, SCARCE_SPAN, SLOTS, TASKS};
+use crate::foreign::Stop;
+use crate::holds::Tx;
+use crate::limits::{FULL_SPAN, HEAR_INTERVAL, RETRY_INTERVAL, SCARCE_SPAN, SLOTS, TASKS};
 use crate::lineage::Older;
 use crate::manager::{Manager, Origin, VolumeSettings};
 use crate::objects::Objects;
@@ -22,6 +27,7 @@ use crate::open_error::OpenError;
 use crate::protocol::{CallNumber, Operation, cut, join};
 use crate::restoration::Restoration;
 use crate::servers::IoServer;
+use crate::sites::Ownership;
 use crate::transaction::Transaction;
 use backup::{Backup, Members};
 pub use begin::REFUSED;
@@ -37,7 +43,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use store::{Append, Health, Store, StoreError};
 use stripe::Witness;
-use wire::{Channel, Decoder, Errno, FileId, NodeId, Time, VolumeId};
+use wire::{Channel, Decoder, Errno, FileId, NodeId, Sites, Time, VolumeId};
 
 /// How a manager is started.
 #[derive(Clone, Debug)]
@@ -50,6 +56,8 @@ pub struct Config {
     pub witnesses: Vec<NodeId>,
     /// In which time all of its store is read once; never when there is none.
     pub scrub: Option<Duration>,
+    /// The manager that the volume was made at; `None` is this one.
+    pub first: Option<NodeId>,
 }
 
 /// What the tasks of the service share.
@@ -104,6 +112,12 @@ struct Service<O> {
     trouble: RefCell<Option<MetaError>>,
     /// When a change was last refused for want of room.
     full_at: Cell<Option<Time>>,
+    /// Operations over several managers that are not decided yet.
+    undecided: RefCell<BTreeSet<Tx>>,
+    /// Files are not held any more, or a site has another owner.
+    released: Notify,
+    /// Requests that wait for that, or for other managers.
+    waiting: Cell<usize>,
 }
 
 /// A handle to a running manager, for the node it runs on.
@@ -127,6 +141,8 @@ trait Control {
     fn settle(&self, server: Option<NodeId>) -> LocalFuture<()>;
     fn set_gone(&self, disks: &[(NodeId, u32)]);
     fn gone_files(&self) -> u64;
+    fn sites(&self) -> Sites;
+    fn give(&self, site: u8, to: NodeId) -> LocalFuture<Result<(), Errno>>;
 }
 
 impl Handle {
@@ -198,6 +214,18 @@ impl Handle {
         self.0.gone_files()
     }
 
+    /// Which manager owns which site, as far as this one knows; of its own it knows it for sure.
+    pub fn sites(&self) -> Sites {
+        self.0.sites()
+    }
+
+    /// Hands a site of this manager to another one, while clients use it. EAGAIN: something of it is in use by an
+    /// operation just now; EREMCHG: it is another manager's; EBUSY: the volume was restored and is being compared; else
+    /// the error of the other manager, and nothing has changed.
+    pub async fn give(&self, site: u8, to: NodeId) -> Result<(), Errno> {
+        self.0.give(site, to).await
+    }
+
     /// The active I/O servers.
     pub fn servers(&self) -> Vec<IoServer> {
         self.0.servers()
@@ -253,6 +281,13 @@ impl<O: Objects> Control for Rc<Service<O>> {
     fn gone_files(&self) -> u64 {
         self.gone.files()
     }
+    fn sites(&self) -> Sites {
+        self.manager.borrow().sites.table().clone()
+    }
+    fn give(&self, site: u8, to: NodeId) -> LocalFuture<Result<(), Errno>> {
+        let service = self.clone();
+        Box::pin(async move { service.give_site(site, to).await })
+    }
 }
 
 /// Serves the volume in `store`, which was opened with [`crate::STORE`], on [`Channel::NAMES`]. A `Names` store of the
@@ -263,7 +298,8 @@ pub fn serve<O: Objects>(
     store: Store,
     objects: O,
 ) -> Result<Handle, OpenError> {
-    let mut manager = Manager::load(store, &config.volume, cx.now(), cx.incarnation())?;
+    let sites = Ownership::new(cx.id(), config.first.unwrap_or(cx.id()));
+    let mut manager = Manager::load(store, &config.volume, sites, cx.now(), cx.incarnation())?;
     manager.plant(cx.bugs());
     manager.set_servers(&config.servers);
     let service = Rc::new(Service {
@@ -298,6 +334,9 @@ pub fn serve<O: Objects>(
         gone: gone::Gone::new(cx),
         trouble: RefCell::default(),
         full_at: Cell::default(),
+        undecided: RefCell::default(),
+        released: Notify::new(cx),
+        waiting: Cell::default(),
     });
     cx.spawn("names start", service.clone().begin(config.volume, config.witnesses));
     cx.set_pure(Channel::NAMES, Operation::is_pure);
@@ -311,6 +350,7 @@ pub fn serve<O: Objects>(
         });
     }
     cx.spawn("names hear", service.clone().hear_the_living());
+    participant::spawn(&service);
     Ok(Handle(Rc::new(service)))
 }
 
@@ -344,15 +384,28 @@ impl<O: Objects> Service<O> {
         }
     }
 
-    /// A change of the service's own, made when one may be; ends when it is safe.
+    /// A change of the service's own, made when one may be; ends when it is safe. EAGAIN when a file stays held by an
+    /// operation over several managers.
     async fn commit<T>(
         self: &Rc<Self>,
-        change: impl FnOnce(&mut Transaction<'_>) -> Result<T, Errno>,
+        change: impl Fn(&mut Transaction<'_>) -> Result<T, Errno>,
     ) -> Result<T, Errno> {
-        self.admit().await?;
-        let (value, append) = self.manager.borrow_mut().change(self.origin(0), change)?;
-        self.post(append).await?;
-        Ok(value)
+        let end = self.cx.now() + RETRY_INTERVAL;
+        loop {
+            self.admit().await?;
+            let released = self.released.wait();
+            let changed = self.manager.borrow_mut().try_change(self.origin(0), &change);
+            match changed {
+                Ok((value, append)) => {
+                    self.post(append).await?;
+                    return Ok(value);
+                }
+                Err(Stop::Blocked(_)) if self.cx.now() < end => {
+                    node::race(released, self.cx.sleep_until(end)).await;
+                }
+                Err(stop) => return Err(stop.into()),
+            }
+        }
     }
 
     /// A change is refused, for want of room if `full`.
@@ -507,12 +560,19 @@ impl<O: Objects> Service<O> {
             (Ok(number), Ok(_)) if usize::from(number.slot) >= SLOTS => {
                 self.cx.reply(request, Answer::error(Errno::EPROTO));
             }
-            (Ok(number), Ok(operation)) => self.execute(request, number, operation).await,
+            (Ok(_), Ok(operation)) if !self.is_here(&operation) => {
+                self.cx.reply(request, Answer::error(Errno::EREMCHG));
+            }
+            (Ok(number), Ok(operation)) => match self.run(&request, number, &operation).await {
+                Err(Stop::Failed(errno)) => self.answer(request, Err(errno)),
+                Ok(reply) => self.answer(request, Ok(reply)),
+                Err(stop) => self.wait_for_others(request, number, message, stop),
+            },
             _ => self.cx.reply(request, Answer::error(Errno::EPROTO)),
         }
     }
 
-    fn answer(&self, request: Request, result: Result<Vec<u8>, Errno>) {
+    pub(super) fn answer(&self, request: Request, result: Result<Vec<u8>, Errno>) {
         let message = match result {
             Ok(message) => message,
             Err(errno) => return self.cx.reply(request, Answer::error(errno)),

@@ -1,6 +1,8 @@
 //! One operation on the name space: it reads, decides, and collects what is to change. Nothing has happened until the
 //! manager commits what it collected, all of it in one batch; an operation that fails leaves nothing.
 
+use crate::foreign::{Act, Foreign, Needs, Want};
+use crate::holds::Holds;
 use crate::keys;
 use crate::limits::CHANGES_BYTES_MAX;
 use crate::locks::Locks;
@@ -8,8 +10,10 @@ use crate::opens::{Holder, Opens};
 use crate::record::{FIRST_POSITION, Inode, Listed, Named, Policy, Site, Volume};
 use crate::restoration::{Restoration, Restored};
 use crate::servers::IoServer;
+use crate::sites::Ownership;
 use crate::unnamed::Unnamed;
 use node::{Bug, Bugs};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use store::{Batch, Store};
@@ -56,6 +60,8 @@ pub(crate) struct Changes {
     /// Bytes that were written, what was written over among them.
     pub bytes: usize,
     pub effects: Vec<Effect>,
+    /// What is done to files of other managers beside.
+    pub acts: Vec<Act>,
     /// It was made before, by a call of another number.
     pub repeated: bool,
     /// What went with its last name.
@@ -90,18 +96,87 @@ pub struct Transaction<'a> {
     pub(crate) bugs: Bugs,
     pub(crate) now: Wall,
     pub(crate) client: u64,
+    pub(crate) sites: &'a Ownership,
+    /// What operations over several managers hold here.
+    pub(crate) holds: &'a Holds,
+    /// What was fetched of other managers for this one.
+    pub(crate) foreign: &'a Foreign,
+    pub(crate) needs: RefCell<Needs>,
     pub(crate) changes: Changes,
+}
+
+/// Where a record is.
+enum Source<'a> {
+    /// In the store.
+    Store,
+    /// At another manager, where it was fetched from.
+    Fetched(Option<&'a [u8]>),
 }
 
 impl Transaction<'_> {
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Errno> {
         match self.changes.writes.get(key) {
             Some(value) => Ok(value.clone()),
-            None => self.store.get(key).map_err(|_| Errno::EIO),
+            None => match self.source(key)? {
+                Source::Store => self.store.get(key).map_err(|_| Errno::EIO),
+                Source::Fetched(value) => Ok(value.map(<[u8]>::to_vec)),
+            },
+        }
+    }
+
+    /// Whether nothing can be at another manager or held by an operation of one.
+    fn is_alone(&self) -> bool {
+        self.sites.is_alone() && self.holds.is_empty()
+    }
+
+    /// Where the record is. EREMOTE, noted: it is to be fetched; EAGAIN, noted: it may be changing.
+    fn source(&self, key: &[u8]) -> Result<Source<'_>, Errno> {
+        if self.is_alone() {
+            return Ok(Source::Store);
+        }
+        let Some(file) = keys::subject(key) else { return Ok(Source::Store) };
+        if self.sites.has(file) {
+            return match self.holds.blocks(file, false) {
+                false => Ok(Source::Store),
+                true => {
+                    self.needs.borrow_mut().blocked = Some(file);
+                    Err(Errno::EAGAIN)
+                }
+            };
+        }
+        let want = Want::Record(key.into());
+        match self.foreign.get(&want) {
+            Some(got) => Ok(Source::Fetched(got.value.as_deref())),
+            None => {
+                self.needs.borrow_mut().wants.insert(want);
+                Err(Errno::EREMOTE)
+            }
+        }
+    }
+
+    /// The file is about to change.
+    fn note_change(&self, file: FileId) {
+        if self.is_alone() {
+            return;
+        }
+        let mut needs = self.needs.borrow_mut();
+        match self.sites.has(file) {
+            false => needs.strayed |= !self.foreign.has(file),
+            true if self.holds.blocks(file, true) || self.sites.is_leaving(file.site()) => {
+                needs.blocked = Some(file);
+            }
+            true => {}
+        }
+    }
+
+    fn note_write(&self, key: &[u8]) {
+        if let Some(file) = keys::subject(key).filter(|_| !self.is_alone()) {
+            self.note_change(file);
         }
     }
 
     pub(crate) fn put(&mut self, key: Vec<u8>, value: Vec<u8>) {
+        self.note_write(&key);
         self.changes.bytes += CHANGE_BYTES + key.len() + value.len();
         self.changes.writes.insert(key, Some(value));
     }
@@ -116,6 +191,7 @@ impl Transaction<'_> {
     }
 
     pub(crate) fn delete(&mut self, key: Vec<u8>) {
+        self.note_write(&key);
         self.changes.bytes += CHANGE_BYTES + key.len();
         self.changes.writes.insert(key, None);
     }
@@ -125,7 +201,22 @@ impl Transaction<'_> {
         self.changes.bytes >= CHANGES_BYTES_MAX
     }
 
+    /// Ends it: what it lacked, and what it is to change.
+    pub(crate) fn end(self) -> (Needs, Changes) {
+        (self.needs.into_inner(), self.changes)
+    }
+
+    /// Does this to a file of another manager.
+    pub(crate) fn act(&mut self, act: Act) {
+        assert!(self.foreign.has(act.file()), "what is changed elsewhere is held there");
+        self.changes.acts.push(act);
+    }
+
     pub(crate) fn effect(&mut self, effect: Effect) {
+        if let Effect::Holder(file, ..) | Effect::Truncating(file, _) | Effect::Ended(file) = effect
+        {
+            self.note_change(file);
+        }
         self.changes.effects.push(effect);
     }
 
@@ -150,7 +241,10 @@ impl Transaction<'_> {
             return value.as_ref().map(|value| Self::decoded(value)).transpose();
         }
         let read = |value: Option<&[u8]>| value.map(Self::decoded).transpose();
-        self.store.get_with(key, read).map_err(|_| Errno::EIO)?
+        match self.source(key)? {
+            Source::Store => self.store.get_with(key, read).map_err(|_| Errno::EIO)?,
+            Source::Fetched(value) => read(value),
+        }
     }
 
     /// The file; ESTALE when it is gone.
@@ -223,6 +317,11 @@ impl Transaction<'_> {
 
     /// An identifier that no file ever had.
     pub(crate) fn new_file(&mut self, site: u8) -> Result<FileId, Errno> {
+        if !self.sites.owns(site) {
+            return self.new_foreign_file(site);
+        }
+        // No number of a site that is on its way: its counter has gone.
+        self.note_change(FileId::new(site, 0));
         let counters: Option<Site> = self.record(&keys::site(site))?;
         if counters.is_none() && self.volume.base > 0 {
             self.put(keys::passed(site, self.volume.base), encoded(&0u64));
@@ -233,6 +332,25 @@ impl Transaction<'_> {
         counters.files += 1;
         self.put(keys::site(site), encoded(&counters));
         Ok(FileId::new(site, counters.serial))
+    }
+
+    /// The same where the site is another manager's, which has given out a number.
+    fn new_foreign_file(&mut self, site: u8) -> Result<FileId, Errno> {
+        let want = Want::Serial(site);
+        let Some(got) = self.foreign.get(&want) else {
+            self.needs.borrow_mut().wants.insert(want);
+            return Err(Errno::EREMOTE);
+        };
+        let file = got.file().ok_or(Errno::EIO)?;
+        self.act(Act::Count(file));
+        Ok(file)
+    }
+
+    /// A serial number of the site that nobody else gets, whatever becomes of it.
+    pub(crate) fn reserve(&mut self, site: u8) -> Result<FileId, Errno> {
+        let file = self.new_file(site)?;
+        self.count_files(site, -1)?;
+        Ok(file)
     }
 
     pub(crate) fn count_files(&mut self, site: u8, change: i64) -> Result<(), Errno> {
@@ -251,7 +369,10 @@ impl Transaction<'_> {
     /// Where a new directory goes (mkdir switching): to the site of its hash, or with its parent.
     pub(crate) fn site_for(&self, policy: &Policy, parent: FileId, name: &[u8]) -> u8 {
         let hash = hash(parent, name);
-        let switched = (hash >> 32) % 1000 < u64::from(self.volume.switch_per_mille);
+        // As many go elsewhere as are to be elsewhere in the end, where that is more than the volume says.
+        let share = 1000 - 1000 / self.sites.managers() as u64;
+        let per_mille = u64::from(self.volume.switch_per_mille).max(share);
+        let switched = (hash >> 32) % 1000 < per_mille;
         if policy.switching && switched { hash as u8 } else { parent.site() }
     }
 

@@ -107,6 +107,9 @@ bugs! {
     RestoredNumbersRepeat = 72, "names: a restored store does not begin behind the numbers that servers know of.";
     SalvagedNotCompared = 76, "names: a salvaged file has the size that its objects were told, not the one they have.";
     PresentForgotten = 77, "names: which columns had objects is forgotten: one that is lost is a hole.";
+    DecisionNotSynced = 78, "names: parts of an operation are done before its decision is on stable storage.";
+    PartNotSynced = 79, "names: a part of an operation is prepared before it is on stable storage.";
+    PartNotFinished = 80, "names: another manager's part of a decided operation is not done.";
     PageSumIgnored = 70, "store: pages of the checkpoint are not verified.";
 }
 

@@ -117,6 +117,8 @@ impl Channel {
     pub const STATUS: Channel = Channel(5);
     /// Keys and values (`kv`).
     pub const KEYS: Channel = Channel(6);
+    /// File managers among themselves (`names`).
+    pub const MANAGERS: Channel = Channel(7);
     /// The first channel that applications may use for services of their own.
     pub const USER: Channel = Channel(16);
     /// Channels are numbered below this.

@@ -112,6 +112,13 @@ numbers!(u8, u16, u32, u64, u128, i64);
 
 fields!(FileId, NodeId, VolumeId);
 
+impl<'a> Field<'a> for () {
+    fn put(&self, _: &mut impl Output) {}
+    fn take(_: &mut Decoder<'a>) -> Result<Self, Short> {
+        Ok(())
+    }
+}
+
 impl<'a> Field<'a> for bool {
     fn put(&self, out: &mut impl Output) {
         u8::from(*self).put(out);

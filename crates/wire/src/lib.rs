@@ -18,6 +18,7 @@ pub mod ids;
 pub mod layout;
 pub mod limits;
 pub mod mix;
+pub mod sites;
 pub mod time;
 
 pub use attr::{Attr, Errno, FileKind, SetAttr, SetTime, Wall};
@@ -27,4 +28,5 @@ pub use control::{CallHeader, Channel, Control, ControlView, Flags, Header, Kind
 pub use ids::{FileId, NodeId, ObjectId, SessionEpoch, Token, VolumeId};
 pub use layout::{Extent, Home, Layout, Placement};
 pub use mix::mix;
+pub use sites::{SITES, SiteOwner, Sites};
 pub use time::Time;

@@ -7,7 +7,7 @@ use crate::limits::{
     BACKUP_REPLY_BYTES_MAX, CHANGES_MAX, DEADLINE, LISTING_BYTES_MAX, LISTING_HEAD_BYTES,
     REPLY_BYTES_MAX,
 };
-use crate::lookup::Entry;
+use crate::lookup::{Entry, Found};
 use crate::permissions::Who;
 use crate::protocol::{Created, Map, Operation, Part, Point};
 use crate::quarantine::Aside;
@@ -19,7 +19,7 @@ use crate::unnamed::Unnamed;
 use node::rings::VolumeSpace;
 use wire::field::Field;
 use wire::limits::PATH_BYTES_MAX;
-use wire::{Attr, Decoder, Errno, FileId, Fragment, Home, NodeId, SetAttr};
+use wire::{Attr, Decoder, Errno, FileId, FileKind, Fragment, Home, NodeId, SetAttr};
 
 const LARGE: Style = Style { room: REPLY_BYTES_MAX, deadline: Some(DEADLINE) };
 const BACKUP: Style = Style { room: BACKUP_REPLY_BYTES_MAX, deadline: Some(DEADLINE) };
@@ -48,6 +48,25 @@ pub struct BackupPart {
 impl Client {
     /// The file called `name` in `parent`; `.` and `..` too.
     pub async fn lookup(&self, who: &Who<'_>, parent: FileId, name: &[u8]) -> Result<Entry, Errno> {
+        let mut gone = None;
+        loop {
+            let found = self.find(who, parent, name).await?;
+            let Found { file, entry: None } = found else { return found.entry.ok_or(Errno::EIO) };
+            match self.get_attr(file).await {
+                // It went meanwhile, with its name.
+                Err(Errno::ESTALE) if gone != Some(file) => gone = Some(file),
+                entry => return entry,
+            }
+        }
+    }
+
+    /// Which file has the name.
+    pub(super) async fn find(
+        &self,
+        who: &Who<'_>,
+        parent: FileId,
+        name: &[u8],
+    ) -> Result<Found, Errno> {
         decoded(self.ask(Operation::Lookup { who: *who, parent, name }, SMALL).await?)
     }
 
@@ -128,8 +147,41 @@ impl Client {
         open: Option<u32>,
     ) -> Result<(Entry, bool), Errno> {
         let operation = Operation::Create { who: *who, parent, name, mode, how, open };
-        let created = self.made(operation, open, |created: &Created| created.entry.attr.file).await;
-        created.map(|Created { entry, made }| (entry, made))
+        loop {
+            let file = |created: &Created| created.entry.attr.file;
+            match self.made(parent, operation.clone(), open, file).await {
+                Ok(Created { entry, made }) => return Ok((entry, made)),
+                Err(Errno::EREMOTE) => {}
+                Err(errno) => return Err(errno),
+            }
+            match self.take_existing(who, parent, name, how, open).await {
+                Ok(entry) => return Ok((entry, false)),
+                Err(Errno::ENOENT) => {} // it went meanwhile
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+
+    /// The file that has the name already, and is at another manager than its directory.
+    async fn take_existing(
+        &self,
+        who: &Who<'_>,
+        parent: FileId,
+        name: &[u8],
+        how: How,
+        open: Option<u32>,
+    ) -> Result<Entry, Errno> {
+        let entry = self.lookup(who, parent, name).await?;
+        match (how, entry.attr.kind) {
+            (How::Unchecked, FileKind::Directory) => Err(Errno::EISDIR),
+            // Its kernel took the name for a free one, as where the file is here.
+            (How::Unchecked, _) if who.is_decided() => Err(Errno::ESTALE),
+            (How::Unchecked, FileKind::Regular) => match open {
+                Some(mask) => self.open_named(who, (parent, name), entry.attr.file, mask).await,
+                None => Ok(entry),
+            },
+            _ => Err(Errno::EEXIST),
+        }
     }
 
     /// Makes a regular file without a name, and opens it: it lives until it is closed, or for good once it is linked.
@@ -141,19 +193,20 @@ impl Client {
         mask: u32,
     ) -> Result<Entry, Errno> {
         let operation = Operation::CreateUnnamed { who: *who, parent, mode, mask };
-        self.made(operation, Some(mask), |entry: &Entry| entry.attr.file).await
+        self.made(parent, operation, Some(mask), |entry: &Entry| entry.attr.file).await
     }
 
     /// Asks for a new file, which is open with these permissions when that is answered.
     async fn made<T: for<'a> Field<'a>>(
         &self,
+        parent: FileId,
         operation: Operation<'_>,
         open: Option<u32>,
         file: impl Fn(&T) -> FileId,
     ) -> Result<T, Errno> {
         let _permit = self.hold().await;
         let made = self.ask(operation, SMALL).await;
-        let made = decoded(self.unsure(made)?)?;
+        let made = decoded(self.unsure(parent, made)?)?;
         if let Some(mask) = open {
             self.opened(file(&made), mask);
         }
@@ -263,23 +316,47 @@ impl Client {
         self.ask(Operation::RemoveXattr { who: *who, file, name }, SMALL).await.map(drop)
     }
 
-    /// Room in the volume.
+    /// Room in the volume. Files at managers that are away are not counted.
     pub async fn space(&self) -> Result<VolumeSpace, Errno> {
-        decoded(self.ask(Operation::Space {}, SMALL).await?)
+        let mut space: VolumeSpace = decoded(self.ask(Operation::Space {}, SMALL).await?)?;
+        let others = self.managers().into_iter().filter(|manager| *manager != self.0.first);
+        for manager in others {
+            let told = self.ask_at(manager, Operation::Space {}, SMALL).await;
+            let told = told.and_then(decoded::<VolumeSpace>);
+            space.files += told.map_or(0, |told| told.files);
+        }
+        Ok(space)
     }
 
     /// Every change acknowledged so far is on stable storage. ESTALE when a power cut had taken one that this client
     /// made since the last sync; it is told once.
     pub async fn sync(&self) -> Result<(), Errno> {
-        let points = self.0.unsynced.borrow().clone();
+        let managers = self.managers();
+        let calls = managers.iter().map(|manager| self.sync_at(*manager));
+        node::all(calls).await.into_iter().collect()
+    }
+
+    /// The same of one manager; nothing where that has changed nothing since.
+    async fn sync_at(&self, manager: NodeId) -> Result<(), Errno> {
+        let points = {
+            let mut managers = self.0.managers.borrow_mut();
+            let Some(known) = managers.get_mut(&manager) else { return Ok(()) };
+            let is_dirty = std::mem::take(&mut known.is_dirty);
+            if !is_dirty && known.unsynced.is_empty() && manager != self.0.first {
+                return Ok(());
+            }
+            known.unsynced.clone()
+        };
         let changes = points
             .iter()
             .map(|(incarnation, change)| Point { incarnation: *incarnation, change: *change });
-        let result = self.ask(Operation::Sync { changes: changes.collect() }, SMALL).await;
-        if matches!(result, Ok(_) | Err(Errno::ESTALE)) {
-            let newer =
-                |incarnation: &u32, change: &mut u64| points.get(incarnation) < Some(change);
-            self.0.unsynced.borrow_mut().retain(newer);
+        let operation = Operation::Sync { changes: changes.collect() };
+        let result = self.ask_at(manager, operation, SMALL).await;
+        if let Some(known) = self.0.managers.borrow_mut().get_mut(&manager) {
+            known.is_dirty |= result.is_err();
+            if matches!(result, Ok(_) | Err(Errno::ESTALE)) {
+                known.unsynced.retain(|incarnation, change| points.get(incarnation) < Some(change));
+            }
         }
         result.map(drop)
     }
@@ -319,7 +396,10 @@ impl Client {
 
     /// From now on the server gets nothing new, or does again. Root's.
     pub async fn retire(&self, who: &Who<'_>, server: NodeId, retired: bool) -> Result<(), Errno> {
-        self.ask(Operation::Retire { who: *who, server, retired }, SMALL).await.map(drop)
+        for manager in self.managers() {
+            self.ask_at(manager, Operation::Retire { who: *who, server, retired }, SMALL).await?;
+        }
+        Ok(())
     }
 
     /// Objects that no file claimed, after this one; an empty list is the end. Root's.

@@ -10,22 +10,32 @@ use crate::protocol::{Alive, Operation};
 use crate::sessions::{Claim, Final};
 use node::{Either, Permit, race};
 use std::pin::pin;
-use wire::{Errno, FileId};
+use wire::{Errno, FileId, NodeId};
 
 impl Client {
     pub(super) async fn hold(&self) -> Permit<'_> {
         self.0.holding.acquire(1).await
     }
 
-    /// After an error that does not say whether the call was executed, the manager is told again what is held.
-    pub(super) fn unsure<T>(&self, result: Result<T, Errno>) -> Result<T, Errno> {
+    /// After an error that does not say whether the call was executed, the file's manager is told again what is held.
+    pub(super) fn unsure<T>(&self, file: FileId, result: Result<T, Errno>) -> Result<T, Errno> {
         use Errno as E;
         let unsure =
             [E::ETIMEDOUT, E::EHOSTDOWN, E::ENODEV, E::EPROTO, E::ENOMEM, E::EIO, E::ENOSPC];
         if result.as_ref().is_err_and(|errno| unsure.contains(errno)) {
-            self.0.registration.set(None);
+            self.set_registration(self.manager_of(file), None);
         }
         result
+    }
+
+    fn registration(&self, manager: NodeId) -> Option<u64> {
+        self.0.managers.borrow().get(&manager).and_then(|known| known.registration)
+    }
+
+    fn set_registration(&self, manager: NodeId, registration: Option<u64>) {
+        if let Some(known) = self.0.managers.borrow_mut().get_mut(&manager) {
+            known.registration = registration;
+        }
     }
 
     pub(super) fn opened(&self, file: FileId, mask: u32) {
@@ -63,7 +73,17 @@ impl Client {
         mask: u32,
     ) -> Result<Entry, Errno> {
         let operation = Operation::OpenNamed { who: *who, parent, name, file, mask };
-        self.open_by(operation, file, mask).await
+        if self.manager_of(parent) == self.manager_of(file) {
+            match self.open_by(operation, file, mask).await {
+                Err(Errno::EREMOTE) => {} // it moved away
+                opened => return opened,
+            }
+        }
+        match self.find(who, parent, name).await {
+            Ok(found) if found.file == file => self.open(who, file, mask).await,
+            Ok(_) | Err(Errno::ENOENT) => Err(Errno::ESTALE),
+            Err(errno) => Err(errno),
+        }
     }
 
     async fn open_by(
@@ -74,7 +94,7 @@ impl Client {
     ) -> Result<Entry, Errno> {
         let _permit = self.hold().await;
         let answer = self.ask(operation, SMALL).await;
-        let entry = decoded(self.unsure(answer)?)?;
+        let entry = decoded(self.unsure(file, answer)?)?;
         self.opened(file, mask);
         Ok(entry)
     }
@@ -93,7 +113,7 @@ impl Client {
         while answer == Err(Errno::ECANCELED) {
             answer = self.try_close(file, outcome).await;
         }
-        let entry = decoded(self.unsure(answer)?)?;
+        let entry = decoded(self.unsure(file, answer)?)?;
         self.closed(file, outcome.is_some());
         Ok(entry)
     }
@@ -129,65 +149,86 @@ impl Client {
     /// restarted, or took the client for dead, is told again what is open and locked; locks that another client took
     /// in the meantime are returned, and are not held any more.
     pub async fn keep_alive(&self) -> Result<Vec<LostLock>, Errno> {
-        let registration = self.say_alive().await?;
-        if self.0.registration.get() != Some(registration) {
-            let (_all, registration) = self.stop_holding(registration).await?;
-            self.claim_locks().await?;
-            self.claim_opens().await?;
-            // The manager goes by what it was told now: whoever closes again closes anew.
-            self.0.unsure_closes.borrow_mut().clear();
-            self.0.registration.set(Some(registration));
-        }
-        self.settle_doubts().await;
+        self.keep_alive_at(self.0.first).await?;
         Ok(self.0.lost.take())
     }
 
-    async fn say_alive(&self) -> Result<u64, Errno> {
-        let alive: Alive = decoded(self.ask(Operation::KeepAlive {}, SMALL).await?)?;
-        Ok(alive.registration)
+    /// The same for one manager; those that came to the first one are told by tasks of the client's own.
+    pub(super) async fn keep_alive_at(&self, manager: NodeId) -> Result<(), Errno> {
+        let Alive { registration, version } = self.say_alive(manager).await?;
+        if version > self.0.sites.borrow().version() {
+            self.learn_sites(manager).await;
+        }
+        if self.registration(manager) != Some(registration) {
+            let (_all, registration) = self.stop_holding(manager, registration).await?;
+            self.claim_locks(manager).await?;
+            self.claim_opens(manager).await?;
+            // The manager goes by what it was told now: whoever closes again closes anew.
+            let elsewhere = |file: &FileId| self.manager_of(*file) != manager;
+            self.0.unsure_closes.borrow_mut().retain(|(file, _), _| elsewhere(file));
+            self.set_registration(manager, Some(registration));
+        }
+        self.settle_doubts(manager).await;
+        Ok(())
+    }
+
+    async fn say_alive(&self, manager: NodeId) -> Result<Alive, Errno> {
+        decoded(self.ask_at(manager, Operation::KeepAlive {}, SMALL).await?)
     }
 
     /// Waits until no open, close or lock is under way, which may take longer than the lease; the latest registration
     /// comes with it.
-    async fn stop_holding(&self, mut registration: u64) -> Result<(Permit<'_>, u64), Errno> {
+    async fn stop_holding(
+        &self,
+        manager: NodeId,
+        mut registration: u64,
+    ) -> Result<(Permit<'_>, u64), Errno> {
         let mut all = pin!(self.0.holding.acquire(HOLDING_MAX));
         loop {
             match race(all.as_mut(), self.0.cx.sleep(KEEP_ALIVE_INTERVAL)).await {
                 Either::Left(permit) => return Ok((permit, registration)),
-                Either::Right(()) => registration = self.say_alive().await?,
+                Either::Right(()) => registration = self.say_alive(manager).await?.registration,
             }
         }
     }
 
     /// Says that this client ends: whatever it still has open is closed, as if its lease had ended now.
     pub async fn leave(&self) -> Result<(), Errno> {
-        self.ask(Operation::Leave {}, SMALL).await.map(drop)
+        self.0.left.set(true);
+        let managers = self.managers();
+        let calls =
+            managers.iter().map(|manager| self.ask_at(*manager, Operation::Leave {}, SMALL));
+        node::all(calls).await.into_iter().map(|left| left.map(drop)).collect()
     }
 
     /// Locks come first: once all clients of its last incarnation have said what they have open, the manager gives
     /// locks to others.
-    async fn claim_locks(&self) -> Result<(), Errno> {
+    async fn claim_locks(&self, manager: NodeId) -> Result<(), Errno> {
         let held: Vec<_> = self.0.locks.borrow().held().collect();
         for (target, LockOwner { owner, .. }, lock) in held {
-            self.tell_lock((target, owner), lock).await?;
+            if self.manager_of(target.file) == manager {
+                self.tell_lock((target, owner), lock).await?;
+            }
         }
         Ok(())
     }
 
-    async fn claim_opens(&self) -> Result<(), Errno> {
+    async fn claim_opens(&self, manager: NodeId) -> Result<(), Errno> {
         let claim = |(file, open): (&FileId, &Open)| Claim {
             file: *file,
             readers: open.readers,
             writers: open.writers,
         };
-        let claims: Vec<Claim> = self.0.opens.borrow().iter().map(claim).collect();
+        let opens = self.0.opens.borrow().clone();
+        let here = opens.iter().filter(|(file, _)| self.manager_of(**file) == manager);
+        let claims: Vec<Claim> = here.map(claim).collect();
         let chunks = claims.len().div_ceil(CLAIMS_MAX).max(1);
         for at in 0..chunks {
             let end = claims.len().min((at + 1) * CLAIMS_MAX);
             let claims = claims[at * CLAIMS_MAX..end].to_vec();
             let first = (at == 0).then_some(self.0.last_close.get());
             let operation = Operation::Claim { claims, first, last: at + 1 == chunks };
-            self.ask(operation, SMALL).await?;
+            self.ask_at(manager, operation, SMALL).await?;
         }
         Ok(())
     }

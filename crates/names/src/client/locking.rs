@@ -12,7 +12,7 @@ use crate::limits::{DEADLINE, DOUBTS_MAX, RETRY_PAUSE};
 use crate::locks::{IN_GRACE, LockOwner, LockTarget};
 use crate::protocol::Operation;
 use node::rings::{Lock, LockKind};
-use wire::{Errno, FileId};
+use wire::{Errno, FileId, NodeId};
 
 /// The client in its own table of locks.
 const ME: u64 = 0;
@@ -189,8 +189,10 @@ impl Client {
 
     /// Tells the manager what the table says of bytes in doubt. What fails is tried again later, and what is being
     /// asked for just now sees to itself.
-    pub(super) async fn settle_doubts(&self) {
+    pub(super) async fn settle_doubts(&self, manager: NodeId) {
         let keys: Vec<Key> = self.0.doubts.borrow().keys().copied().collect();
+        let here = |(target, _): &Key| self.manager_of(target.file) == manager;
+        let keys: Vec<Key> = keys.into_iter().filter(here).collect();
         for key in keys {
             let Some(_turn) = self.try_turn(key) else { continue };
             let _permit = self.hold().await;

@@ -3,6 +3,7 @@
 use super::Service;
 use super::layouts::Asker;
 use crate::attributes::is_truncation;
+use crate::foreign::Stop;
 use crate::limits::{CHANGES_MAX, CLAIMS_AT_ONCE, DEADLINE, LISTING_BYTES_MAX};
 use crate::locks::{IN_GRACE, LockOutcome, LockOwner, LockTarget};
 use crate::manager::Once;
@@ -23,60 +24,94 @@ const FREE_FILES: u64 = 1 << 48;
 
 pub(super) type Encoded = Result<Vec<u8>, Errno>;
 
+/// The same of an operation that others may have a part in.
+pub(super) type Ran = Result<Vec<u8>, Stop>;
+
+/// What names the call for ever.
+pub(super) fn call_name(number: CallNumber, operation: &Operation<'_>) -> CallName {
+    CallName { site: operation.site(), slot: number.slot, sequence: number.sequence }
+}
+
 impl<O: Objects> Service<O> {
-    pub(super) async fn execute(
+    /// Whether this manager executes the operation.
+    pub(super) fn is_here(&self, operation: &Operation<'_>) -> bool {
+        let manager = self.manager.borrow();
+        let here = |site| manager.sites.owns(site) && !manager.sites.is_leaving(site);
+        operation.subject().is_none_or(|file| here(file.site()))
+    }
+
+    /// Executes an operation, unless others have a part in it or hold what it is about.
+    pub(super) async fn run(
         self: &Rc<Self>,
-        request: Request,
+        request: &Request,
         number: CallNumber,
-        operation: Operation<'_>,
-    ) {
+        operation: &Operation<'_>,
+    ) -> Ran {
         let client = number.client(request.source, request.client);
         let registration = self.manager.borrow_mut().hear(client, self.cx.now());
-        let call =
-            CallName { site: operation.site(), slot: number.slot, sequence: number.sequence };
-        let result = match operation {
-            Operation::KeepAlive {} => Ok(Outcome::Alive(Alive { registration }).encode()),
+        let call = call_name(number, operation);
+        match operation {
+            Operation::KeepAlive {} => {
+                let version = self.manager.borrow().sites.table().version();
+                return Ok(Outcome::Alive(Alive { registration, version }).encode());
+            }
+            Operation::SetAttr { file, changes, .. } if is_truncation(changes) => {
+                self.compare(*file).await?;
+                let truncated = self.truncate(client, call, operation);
+                return self.soon_alone(*file, truncated).await;
+            }
+            _ => {}
+        }
+        match self.run_alone(client, call, operation).await {
+            Some(result) => result.map_err(Stop::Failed),
+            None if operation.is_once() => self.change(client, call, operation).await,
+            None => self.read(client, operation).await,
+        }
+    }
+
+    /// Executes what is more than one reading or change of the name space; `None` for all else.
+    async fn run_alone(
+        self: &Rc<Self>,
+        client: u64,
+        call: CallName,
+        operation: &Operation<'_>,
+    ) -> Option<Encoded> {
+        Some(match operation {
             Operation::Sync { .. } if self.cx.has_bug(Bug::SyncNotWaitedFor) => Ok(Vec::new()),
-            Operation::Sync { ref changes } => self.sync_changes(changes).await,
+            Operation::Sync { changes } => self.sync_changes(changes).await,
             Operation::Space {} => self.space().await,
-            Operation::SetLock { .. } => self.set_lock(client, &operation).await,
+            Operation::SetLock { .. } => self.set_lock(client, operation).await,
             Operation::TakeOverLock { file, owner, lock } => {
-                self.take_over_lock((file, LockOwner { client, owner }), lock).await
+                self.take_over_lock((*file, LockOwner { client, owner: *owner }), *lock).await
             }
             Operation::Leave {} => self.expire(client).await.map(|()| Vec::new()),
-            Operation::Claim { .. } => self.claim(client, &operation).await,
-            Operation::AddColumns { ref who, file, ref homes } => {
+            Operation::Claim { .. } => self.claim(client, operation).await,
+            Operation::AddColumns { who, file, homes } => {
                 let asker = Asker { client, call, who };
-                self.soon_alone(file, self.add_columns(asker, file, homes)).await
+                self.soon_alone(*file, self.add_columns(asker, *file, homes)).await
             }
-            Operation::MoveColumn { ref who, file, column, home, rate } => {
-                self.move_column(Asker { client, call, who }, file, column, home, rate).await
+            Operation::MoveColumn { who, file, column, home, rate } => {
+                let asker = Asker { client, call, who };
+                self.move_column(asker, *file, *column, *home, *rate).await
             }
-            Operation::Backup { ref who, snapshot, of_members, after } => {
-                self.back_up(who, snapshot, of_members, after).await
+            Operation::Backup { who, snapshot, of_members, after } => {
+                self.back_up(who, *snapshot, *of_members, after).await
             }
             Operation::Servers {} => Ok(encoded(&self.manager.borrow().servers().to_vec())),
-            Operation::Purge { ref who, home, file, column } => {
-                self.purge_now(Wanted { who, home, file, column }).await
+            Operation::Sites {} => Ok(encoded(self.manager.borrow().sites.table())),
+            Operation::Purge { who, home, file, column } => {
+                self.purge_now(Wanted { who, home: *home, file: *file, column: *column }).await
             }
             Operation::Restoration {} => Ok(encoded(&self.manager.borrow().restoration())),
-            Operation::Compare { file } => self.compare(file).await.map(|()| Vec::new()),
-            Operation::AcceptLost { ref who, file } => self.accept_lost(who, file).await,
-            Operation::Own { ref who } => self.own_now(who).await,
-            Operation::CompareAll { ref who } => self.compare_now(who),
-            Operation::Restore { ref who, home, file, column } => {
-                self.restore_now(Wanted { who, home, file, column }).await
+            Operation::Compare { file } => self.compare(*file).await.map(|()| Vec::new()),
+            Operation::AcceptLost { who, file } => self.accept_lost(who, *file).await,
+            Operation::Own { who } => self.own_now(who).await,
+            Operation::CompareAll { who } => self.compare_now(who),
+            Operation::Restore { who, home, file, column } => {
+                self.restore_now(Wanted { who, home: *home, file: *file, column: *column }).await
             }
-            Operation::SetAttr { file, ref changes, .. } if is_truncation(changes) => {
-                if let Err(errno) = self.compare(file).await {
-                    return self.answer(request, Err(errno));
-                }
-                self.soon_alone(file, self.truncate(client, call, &operation)).await
-            }
-            ref once if once.is_once() => self.change(client, call, once).await,
-            ref pure => self.read(client, pure).await,
-        };
-        self.answer(request, result);
+            _ => return None,
+        })
     }
 
     /// Syncs. ESTALE when a power cut took one of the changes that an earlier incarnation had answered.
@@ -90,12 +125,12 @@ impl<O: Objects> Service<O> {
         }
     }
 
-    async fn read(self: &Rc<Self>, client: u64, operation: &Operation<'_>) -> Encoded {
+    async fn read(self: &Rc<Self>, client: u64, operation: &Operation<'_>) -> Ran {
         if let Operation::GetAttr { file } = operation {
             self.soon_quiet(*file).await?;
             self.heal(*file).await?;
         }
-        self.manager.borrow().read(client, |transaction| read(transaction, client, operation))
+        self.manager.borrow().try_read(client, |transaction| read(transaction, client, operation))
     }
 
     /// A change that waits for nothing but the log.
@@ -104,7 +139,7 @@ impl<O: Objects> Service<O> {
         client: u64,
         call: CallName,
         operation: &Operation<'_>,
-    ) -> Encoded {
+    ) -> Ran {
         match operation {
             Operation::Open { file, mask, .. } | Operation::OpenNamed { file, mask, .. } => {
                 self.soon_quiet(*file).await?;
@@ -120,15 +155,8 @@ impl<O: Objects> Service<O> {
         self.apply(client, call, operation).await
     }
 
-    async fn apply(
-        self: &Rc<Self>,
-        client: u64,
-        call: CallName,
-        operation: &Operation<'_>,
-    ) -> Encoded {
-        let full = self.cx.meta_room() > MetaRoom::Plenty && operation.takes_room();
-        self.note_full(full);
-        let admitted = if full { Err(Errno::ENOSPC) } else { self.admit().await };
+    async fn apply(self: &Rc<Self>, client: u64, call: CallName, operation: &Operation<'_>) -> Ran {
+        let admitted = self.admit_operation(operation).await;
         let once = self.manager.borrow_mut().change_admitted(
             admitted,
             self.origin(client),
@@ -136,7 +164,14 @@ impl<O: Objects> Service<O> {
             |transaction| change(transaction, operation),
             |outcome| outcome.encode(),
         )?;
-        self.told(once).await
+        Ok(self.told(once).await?)
+    }
+
+    /// Waits until the change may be applied; ENOSPC for one that takes room for good where there is none.
+    pub(super) async fn admit_operation(&self, operation: &Operation<'_>) -> Result<(), Errno> {
+        let full = self.cx.meta_room() > MetaRoom::Plenty && operation.takes_room();
+        self.note_full(full);
+        if full { Err(Errno::ENOSPC) } else { self.admit().await }
     }
 
     /// The answer, when it may be told.
@@ -182,11 +217,11 @@ impl<O: Objects> Service<O> {
     }
 
     /// As [`alone`](Self::alone), after [`soon_quiet`](Self::soon_quiet).
-    pub(super) async fn soon_alone<T>(
+    pub(super) async fn soon_alone<T, E: From<Errno>>(
         &self,
         file: FileId,
-        work: impl Future<Output = Result<T, Errno>>,
-    ) -> Result<T, Errno> {
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
         self.soon_quiet(file).await?;
         self.alone(file, work).await
     }
@@ -206,10 +241,10 @@ impl<O: Objects> Service<O> {
         client: u64,
         call: CallName,
         operation: &Operation<'_>,
-    ) -> Encoded {
+    ) -> Ran {
         let Operation::SetAttr { file, changes: SetAttr { size: Some(new), .. }, .. } = *operation
         else {
-            return Err(Errno::EPROTO);
+            return Err(Errno::EPROTO.into());
         };
         // What cannot be made whole now is found by the truncation.
         let _ = self.heal_alone(file).await;
@@ -309,6 +344,9 @@ impl<O: Objects> Service<O> {
         } else {
             self.may_lock(client, reclaim).await?;
         }
+        if !self.is_here(operation) {
+            return Err(Errno::EREMCHG);
+        }
         let (target, owner) = (LockTarget { file, whole_file }, LockOwner { client, owner });
         match self.manager.borrow_mut().locks.set(target, owner, lock)? {
             LockOutcome::Done => Ok(Vec::new()),
@@ -331,7 +369,7 @@ impl<O: Objects> Service<O> {
     }
 
     /// Wakes who removes and settles when there is more of it than before.
-    fn wake_upkeep(&self) {
+    pub(super) fn wake_upkeep(&self) {
         let work = self.upkeep_left();
         if work > self.work_seen.replace(work) {
             self.work.notify_all();
@@ -360,7 +398,7 @@ pub(super) fn of_object(errno: Errno) -> Errno {
 fn read(transaction: &Transaction<'_>, client: u64, operation: &Operation<'_>) -> Encoded {
     use Operation::*;
     let outcome = match operation {
-        Lookup { who, parent, name } => Outcome::Entry(transaction.lookup(who, *parent, name)?),
+        Lookup { who, parent, name } => Outcome::Found(transaction.find(who, *parent, name)?),
         GetAttr { file } => Outcome::Entry(transaction.get_attr(*file)?),
         Access { who, file, mask } => {
             transaction.access(who, *file, *mask)?;
@@ -392,7 +430,10 @@ fn read(transaction: &Transaction<'_>, client: u64, operation: &Operation<'_>) -
     Ok(outcome.encode())
 }
 
-fn change(transaction: &mut Transaction<'_>, operation: &Operation<'_>) -> Result<Outcome, Errno> {
+pub(super) fn change(
+    transaction: &mut Transaction<'_>,
+    operation: &Operation<'_>,
+) -> Result<Outcome, Errno> {
     use Operation::*;
     let done = |()| Outcome::Done;
     match operation {

@@ -122,7 +122,7 @@ impl<O: Objects> Service<O> {
         let mut unclaimed = Vec::new();
         for object in objects {
             match self.manager.borrow().read(0, |t| t.standing(server, object))? {
-                Standing::Claimed => {}
+                Standing::Claimed | Standing::Elsewhere => {}
                 Standing::Younger => {
                     self.count_quarantine(|c| c.younger += 1);
                     if object.object.volume == self.volume {

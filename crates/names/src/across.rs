@@ -1,0 +1,138 @@
+//! Operations over several managers, as the manager of each part keeps them.
+//!
+//! Two-phase commit with presumed abort (Mohan, Lindsay, Obermarck, TODS 11(4), 1986): each other manager has its part
+//! on stable storage before the coordinator decides, the decision is a record in the coordinator's own change, and who
+//! asks for one that is not there is told that it was given up. A part is done at most once: the record of it goes with
+//! its changes.
+
+use crate::foreign::Part;
+use crate::holds::Tx;
+use crate::keys::{self, Table};
+use crate::manager::{Manager, Origin};
+use crate::open_error::{OpenError, damaged};
+use crate::transaction::Changes;
+use store::Append;
+use wire::field::{encoded, fields};
+use wire::{Errno, FileId, NodeId, Time, Wall};
+
+/// A part that is to be done if its operation is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PreparedPart {
+    pub part: Part,
+    /// All files that the operation holds here.
+    pub held: Vec<FileId>,
+}
+fields!(PreparedPart { part, held });
+
+/// The other managers of an operation that was decided, as far as they have not done their parts.
+pub(crate) type Participants = Vec<NodeId>;
+
+impl Manager {
+    /// What the store has of operations over several managers.
+    pub(crate) fn load_operations(&mut self) -> Result<(), OpenError> {
+        for (key, value) in self.table(0, Table::Prepared)? {
+            let part: PreparedPart = damaged(&key, &value)?;
+            let tx = keys::tx_of(&key).ok_or(OpenError::Damaged { key })?;
+            for file in &part.held {
+                // Nobody else can hold it yet: each file has one record.
+                let _ = self.holds.take(*file, tx, Time(0));
+            }
+            self.holds.prepare(tx);
+            self.prepared.insert(tx, part);
+        }
+        for (key, value) in self.table(0, Table::Decided)? {
+            let participants: Participants = damaged(&key, &value)?;
+            let tx = keys::tx_of(&key).ok_or(OpenError::Damaged { key })?;
+            self.decided.insert(tx, participants);
+        }
+        Ok(())
+    }
+
+    /// Keeps a part. EAGAIN unless everything that it changes is held for it.
+    pub(crate) fn prepare_part(
+        &mut self,
+        tx: Tx,
+        part: Part,
+        now: Wall,
+    ) -> Result<Option<Append>, Errno> {
+        if self.prepared.contains_key(&tx) {
+            return Ok(None);
+        }
+        let held = self.holds.files(tx);
+        if !part.files()?.iter().all(|file| held.contains(file)) {
+            return Err(Errno::EAGAIN);
+        }
+        let kept = PreparedPart { part, held: held.into_iter().collect() };
+        let record = encoded(&kept);
+        let put = self.change(Origin { client: 0, now }, |t| {
+            t.put(keys::prepared(&tx), record);
+            Ok(())
+        });
+        let (_, append) = put?;
+        self.holds.prepare(tx);
+        self.prepared.insert(tx, kept);
+        Ok(append)
+    }
+
+    /// Makes the changes of a part; nothing when that was done before.
+    pub(crate) fn finish_part(&mut self, tx: Tx) -> Result<Option<Append>, Errno> {
+        let Some(kept) = self.prepared.get(&tx).cloned() else { return Ok(None) };
+        self.holds.release(tx);
+        let origin = Origin { client: 0, now: kept.part.now };
+        let done = self.change(origin, |t| {
+            t.apply_part(&kept.part)?;
+            t.delete(keys::prepared(&tx));
+            Ok(())
+        });
+        if done.is_err() {
+            for file in &kept.held {
+                let _ = self.holds.take(*file, tx, Time(0));
+            }
+            self.holds.prepare(tx);
+        } else {
+            self.prepared.remove(&tx);
+        }
+        Ok(done?.1)
+    }
+
+    /// The operation was given up.
+    pub(crate) fn abort_part(&mut self, tx: Tx, now: Wall) -> Result<Option<Append>, Errno> {
+        self.holds.release(tx);
+        if self.prepared.remove(&tx).is_none() {
+            return Ok(None);
+        }
+        let forget = |t: &mut crate::transaction::Transaction<'_>| {
+            t.delete(keys::prepared(&tx));
+            Ok(())
+        };
+        Ok(self.change(Origin { client: 0, now }, forget)?.1)
+    }
+
+    /// Commits what an operation changes here, with the decision that others do their parts. Nothing may have changed
+    /// since it was proposed.
+    pub(crate) fn decide(
+        &mut self,
+        client: u64,
+        tx: Tx,
+        mut changes: Changes,
+        participants: Participants,
+    ) -> Option<Append> {
+        if !participants.is_empty() {
+            changes.writes.insert(keys::decided(&tx), Some(encoded(&participants)));
+            self.decided.insert(tx, participants);
+        }
+        self.commit(client, changes)
+    }
+
+    /// All parts of a decided operation are done, on stable storage.
+    pub(crate) fn forget_decision(&mut self, tx: Tx, now: Wall) -> Result<Option<Append>, Errno> {
+        if self.decided.remove(&tx).is_none() {
+            return Ok(None);
+        }
+        let forget = |t: &mut crate::transaction::Transaction<'_>| {
+            t.delete(keys::decided(&tx));
+            Ok(())
+        };
+        Ok(self.change(Origin { client: 0, now }, forget)?.1)
+    }
+}

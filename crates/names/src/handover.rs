@@ -1,0 +1,174 @@
+//! Sites that come from another manager or go to one, as the store and the memory of a manager have them.
+
+use crate::keys::{self, Table};
+use crate::limits::CHANGES_MAX;
+use crate::manager::Manager;
+use crate::open_error::OpenError;
+use crate::protocol::Row;
+use crate::record::Handed;
+use crate::transaction::{Records, Transaction};
+use std::ops::Bound;
+use store::{Append, Batch};
+use wire::field::encoded;
+use wire::{Errno, FileId, SiteOwner, Time, Wall};
+
+/// A site that was given, its owner since, and clients that may have something of it open.
+pub(crate) type Handover = (u8, SiteOwner, Vec<u64>);
+
+impl Manager {
+    /// The site is another manager's from now on. The record, and the clients of this one, which may have something of
+    /// the site open.
+    pub(crate) fn give(
+        &mut self,
+        site: u8,
+        owner: SiteOwner,
+        now: Wall,
+    ) -> Result<(Option<Append>, Vec<u64>), Errno> {
+        let clients: Vec<u64> = self.clients.keys().copied().collect();
+        let handed = Handed { owner, is_done: false, clients: clients.clone() };
+        let append = self.put_owner(site, &handed, now)?;
+        self.sites.set(site, owner);
+        self.forget_site(site);
+        Ok((append, clients))
+    }
+
+    /// The site is this manager's from now on: everything of it is in the store.
+    pub(crate) fn take_site(
+        &mut self,
+        site: u8,
+        owner: SiteOwner,
+        clients: &[u64],
+        wall: Wall,
+        now: Time,
+    ) -> Result<Option<Append>, Errno> {
+        if owner.epoch <= self.sites.table().get(site).epoch {
+            return Ok(None); // said before
+        }
+        let handed = Handed { owner, is_done: true, clients: clients.to_vec() };
+        let append = self.put_owner(site, &handed, wall)?;
+        self.sites.set(site, owner);
+        let change = self.store().sequence();
+        clients.iter().for_each(|client| self.await_claims(*client, change, now));
+        self.load_site(site, now).map_err(|_| Errno::EIO)?;
+        Ok(append)
+    }
+
+    /// The next owner has said that it is.
+    pub(crate) fn handed_over(
+        &mut self,
+        site: u8,
+        owner: SiteOwner,
+        now: Wall,
+    ) -> Result<Option<Append>, Errno> {
+        if self.sites.table().get(site).epoch != owner.epoch {
+            return Ok(None); // it came back
+        }
+        self.put_owner(site, &Handed { owner, is_done: true, clients: Vec::new() }, now)
+    }
+
+    fn put_owner(&mut self, site: u8, handed: &Handed, now: Wall) -> Result<Option<Append>, Errno> {
+        let origin = crate::manager::Origin { client: 0, now };
+        let put = |t: &mut Transaction<'_>| {
+            t.put(keys::owner(site), encoded(handed));
+            if handed.owner.manager == t.sites.own() {
+                handed.clients.iter().for_each(|client| t.put(keys::client(*client), Vec::new()));
+            }
+            Ok(())
+        };
+        Ok(self.change(origin, put)?.1)
+    }
+
+    /// Handovers of which the next owner has not said that it knows.
+    pub(crate) fn open_handovers(&self) -> Result<Vec<Handover>, OpenError> {
+        let mut open = Vec::new();
+        for (key, value) in self.table(0, Table::Owner)? {
+            let handed: Handed = crate::open_error::damaged(&key, &value)?;
+            let Some(site) = key.get(2).copied() else { return Err(OpenError::Damaged { key }) };
+            if !handed.is_done {
+                open.push((site, handed.owner, handed.clients));
+            }
+        }
+        Ok(open)
+    }
+
+    /// Records of a site behind the one with this key, of about so many bytes.
+    pub(crate) fn rows_of(
+        &self,
+        site: u8,
+        after: Option<&[u8]>,
+        bytes: usize,
+    ) -> Result<Vec<Row>, Errno> {
+        let (mut rows, mut sum) = (Vec::new(), 0);
+        let mut after = after.map(<[u8]>::to_vec);
+        while sum < bytes {
+            let next = self.records_of(site, after.as_deref(), 1)?;
+            let Some((key, value)) = next.into_iter().next() else { break };
+            sum += key.len() + value.len();
+            after = Some(key.clone());
+            rows.push(Row { key: key.into(), value: value.into() });
+        }
+        Ok(rows)
+    }
+
+    fn records_of(&self, site: u8, after: Option<&[u8]>, count: usize) -> Result<Records, Errno> {
+        let first = [site];
+        let start = after.map_or(Bound::Included(&first[..]), Bound::Excluded);
+        let end = site.checked_add(1).map(|next| [next]);
+        let end = end.as_ref().map_or(Bound::Unbounded, |next| Bound::Excluded(&next[..]));
+        self.store.range((start, end), count).map_err(|_| Errno::EIO)
+    }
+
+    /// Takes records of a site that is not this manager's yet.
+    pub(crate) fn import(&mut self, site: u8, rows: &[Row]) -> Result<Option<Append>, Errno> {
+        let mut batch = Batch::new();
+        for row in rows {
+            if row.key.first() != Some(&site) || !keys::is_of_site(&row.key) {
+                return Err(Errno::EPROTO);
+            }
+            batch.put(&row.key, &row.value);
+        }
+        Ok((!rows.is_empty()).then(|| self.store().apply(batch)))
+    }
+
+    /// Removes records of a site that is another manager's, as many as a batch takes; whether there are more.
+    pub(crate) fn clear_site(&mut self, site: u8) -> Result<(Option<Append>, bool), Errno> {
+        assert!(site != 0, "site 0 has the records of the store itself");
+        if self.sites.owns(site) {
+            return Err(Errno::EEXIST);
+        }
+        let records = self.records_of(site, None, CHANGES_MAX)?;
+        let mut batch = Batch::new();
+        for (key, _) in &records {
+            batch.delete(key);
+        }
+        let more = records.len() == CHANGES_MAX;
+        Ok(((!records.is_empty()).then(|| self.store().apply(batch)), more))
+    }
+
+    /// Nothing of a site is in memory any more.
+    fn forget_site(&mut self, site: u8) {
+        let of_site = |file: &FileId| file.site() == site;
+        for client in self.opens.clients().collect::<Vec<_>>() {
+            for file in self.opens.files_of(client).into_iter().filter(of_site) {
+                self.opens.set(file, client, crate::opens::Holder::default());
+            }
+        }
+        self.locks.release_files(of_site);
+        self.truncating.retain(|file, _| !of_site(file));
+        self.removing.retain(|file| !of_site(file));
+        self.suspects.values_mut().for_each(|files| files.retain(|file| !of_site(file)));
+        self.changed.forget(of_site);
+    }
+
+    /// The client is to say what it has open, before anything is given to others.
+    fn await_claims(&mut self, client: u64, change: u64, now: Time) {
+        self.hear(client, now);
+        self.registrations = self.registrations.wrapping_add(1);
+        let registration = self.registrations;
+        if let Some(known) = self.clients.get_mut(&client) {
+            known.registration = registration;
+            known.durable.get_or_insert(change);
+        }
+        self.grace.insert(client);
+    }
+}

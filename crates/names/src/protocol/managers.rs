@@ -1,0 +1,97 @@
+//! What managers say to each other on [`wire::Channel::MANAGERS`]. Every request may be executed twice.
+
+use super::Row;
+use crate::foreign::{Part, Want};
+use crate::holds::Tx;
+use wire::field::{Field, Output, fields};
+use wire::{Decoder, Short, Sites};
+
+/// Operations, as their numbers on the wire.
+pub(crate) mod op {
+    /// Holds files for an operation, and tells what is asked of them.
+    pub const FETCH: u16 = 1;
+    /// Keeps what is to change, on stable storage.
+    pub const PREPARE: u16 = 2;
+    /// Makes the changes that were prepared.
+    pub const FINISH: u16 = 3;
+    /// Forgets them, and holds nothing any more.
+    pub const ABORT: u16 = 4;
+    /// Tells what became of an operation.
+    pub const DECISION: u16 = 5;
+    /// Takes records of a site that is on its way.
+    pub const IMPORT: u16 = 6;
+    /// The site is the receiver's from now on.
+    pub const TAKE: u16 = 7;
+    /// Tells where sites are, and is told.
+    pub const TABLE: u16 = 8;
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Fetch {
+    pub tx: Tx,
+    /// The client of the operation.
+    pub client: u64,
+    pub wants: Vec<Want>,
+}
+fields!(Fetch { tx, client, wants });
+
+#[derive(Clone, Debug)]
+pub(crate) struct Prepare {
+    pub tx: Tx,
+    pub part: Part,
+}
+fields!(Prepare { tx, part });
+
+/// What became of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Decision {
+    /// It is given up, or was never heard of.
+    Aborted,
+    /// It is made, on stable storage.
+    Committed,
+    /// That is not known yet.
+    Pending,
+}
+
+impl<'a> Field<'a> for Decision {
+    fn put(&self, out: &mut impl Output) {
+        (*self as u8).put(out);
+    }
+    fn take(input: &mut Decoder<'a>) -> Result<Self, Short> {
+        match input.u8()? {
+            0 => Ok(Decision::Aborted),
+            1 => Ok(Decision::Committed),
+            2 => Ok(Decision::Pending),
+            _ => Err(Short),
+        }
+    }
+}
+
+/// Records of a site that is on its way to its next owner.
+#[derive(Clone, Debug)]
+pub(crate) struct Import {
+    pub site: u8,
+    /// The epoch that it gets with the next owner.
+    pub epoch: u32,
+    /// Nothing that came before counts.
+    pub first: bool,
+    pub rows: Vec<Row>,
+}
+fields!(Import { site, epoch, first, rows });
+
+/// A site gets its next owner.
+#[derive(Clone, Debug)]
+pub(crate) struct Take {
+    pub site: u8,
+    pub epoch: u32,
+    /// Clients that had something of it open or locked: they say so again.
+    pub clients: Vec<u64>,
+}
+fields!(Take { site, epoch, clients });
+
+/// Where sites are.
+#[derive(Clone, Debug)]
+pub(crate) struct Table {
+    pub sites: Sites,
+}
+fields!(Table { sites });

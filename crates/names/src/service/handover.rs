@@ -1,0 +1,150 @@
+//! Sites that go to another manager, while clients use the volume.
+//!
+//! The giver stops changing the site, sends its records, and writes down, on stable storage, whose it is from now on:
+//! that is the moment of the handover. The taker serves when it is told so, which the giver goes on doing over its
+//! restarts until it is answered. In between nobody serves the site. What was in memory is made again from the records,
+//! as after a restart: clients say again what they have open and locked.
+
+use super::Service;
+use crate::limits::{IMPORT_BYTES, RETRY_INTERVAL};
+use crate::objects::Objects;
+use crate::protocol::managers::{Import, Take, op};
+use std::rc::Rc;
+use wire::field::encoded;
+use wire::{Errno, NodeId, SiteOwner};
+
+impl<O: Objects> Service<O> {
+    /// Hands a site of this manager to another one. EAGAIN: something of it is in use by an operation; EREMCHG: it is
+    /// not this manager's.
+    pub(super) async fn give_site(self: &Rc<Self>, site: u8, to: NodeId) -> Result<(), Errno> {
+        if to == self.cx.id() || site == 0 {
+            return Err(Errno::EINVAL);
+        }
+        {
+            let mut manager = self.manager.borrow_mut();
+            // Lost objects are looked for by who restored the volume.
+            if manager.is_frozen() || manager.restoration().files() > 0 {
+                return Err(Errno::EBUSY);
+            }
+            if !manager.sites.owns(site) || manager.sites.is_leaving(site) {
+                return Err(Errno::EREMCHG);
+            }
+            manager.sites.set_leaving(site, true);
+        }
+        let given = self.give_leaving(site, to).await;
+        self.manager.borrow_mut().sites.set_leaving(site, false);
+        self.released.notify_all();
+        given
+    }
+
+    async fn give_leaving(self: &Rc<Self>, site: u8, to: NodeId) -> Result<(), Errno> {
+        let epoch = self.manager.borrow().sites.table().get(site).epoch + 1;
+        self.settle_site(site)?;
+        // Nothing of it changes any more, and what is sent is never taken back here alone.
+        self.settled().await?;
+        self.send_site(site, epoch, to).await?;
+        let owner = SiteOwner { epoch, manager: to };
+        self.settle_site(site)?;
+        let (append, clients) = self.manager.borrow_mut().give(site, owner, self.cx.wall())?;
+        let posted = self.post(append).await;
+        self.released.notify_all();
+        posted?;
+        self.sync().await?;
+        self.cx.spawn("names handover", self.clone().tell_taker(site, owner, clients));
+        Ok(())
+    }
+
+    /// EAGAIN while somebody is in the middle of something with a file of the site.
+    fn settle_site(&self, site: u8) -> Result<(), Errno> {
+        let manager = self.manager.borrow();
+        let busy = self.busy.borrow().iter().any(|file| file.site() == site)
+            || self.moving.borrow().iter().any(|file| file.site() == site)
+            || manager.holds.has_site(site);
+        if busy { Err(Errno::EAGAIN) } else { Ok(()) }
+    }
+
+    async fn send_site(self: &Rc<Self>, site: u8, epoch: u32, to: NodeId) -> Result<(), Errno> {
+        let (mut after, mut first) = (None, true);
+        loop {
+            let rows = self.manager.borrow().rows_of(site, after.as_deref(), IMPORT_BYTES)?;
+            let last = rows.last().map(|row| row.key.to_vec());
+            let import = Import { site, epoch, first, rows };
+            self.ask_manager::<()>(to, op::IMPORT, &encoded(&import)).await?;
+            match last {
+                Some(last) => (after, first) = (Some(last), false),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Records of a site that is on its way to this manager.
+    pub(super) async fn import(self: &Rc<Self>, import: Import) -> Result<(), Errno> {
+        let Import { site, epoch, first, rows } = import;
+        if self.manager.borrow().sites.owns(site) {
+            return Err(Errno::EEXIST);
+        }
+        let known = self.manager.borrow().sites.table().get(site).epoch;
+        if epoch <= known {
+            return Err(Errno::EREMCHG);
+        }
+        if first {
+            self.clear_site(site).await?;
+        }
+        self.admit().await?;
+        let append = self.manager.borrow_mut().import(site, &rows)?;
+        self.post(append).await.map(drop)
+    }
+
+    /// What is left of a site that is another manager's goes, as many records at once as a batch takes.
+    async fn clear_site(self: &Rc<Self>, site: u8) -> Result<(), Errno> {
+        loop {
+            self.admit().await?;
+            let (append, more) = self.manager.borrow_mut().clear_site(site)?;
+            self.post(append).await?;
+            if !more {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The site is this manager's from now on.
+    pub(super) async fn take_site(self: &Rc<Self>, take: Take) -> Result<(), Errno> {
+        let Take { site, epoch, clients } = take;
+        self.admit().await?;
+        let now = self.cx.now();
+        let owner = SiteOwner { epoch, manager: self.cx.id() };
+        let taken = self.manager.borrow_mut().take_site(site, owner, &clients, self.cx.wall(), now);
+        self.post(taken?).await?;
+        self.sync().await?;
+        self.swept.set(false);
+        self.released.notify_all();
+        self.work.notify_all();
+        Ok(())
+    }
+
+    /// Tells the next owner of a site that it is, until that one has said so; then what is left of it here goes.
+    pub(super) async fn tell_taker(self: Rc<Self>, site: u8, owner: SiteOwner, clients: Vec<u64>) {
+        let take = encoded(&Take { site, epoch: owner.epoch, clients });
+        while self.ask_manager::<()>(owner.manager, op::TAKE, &take).await.is_err() {
+            self.cx.sleep(RETRY_INTERVAL).await;
+        }
+        // What fails is done again by the next incarnation.
+        if self.clear_site(site).await.is_ok() && self.admit().await.is_ok() {
+            let done = self.manager.borrow_mut().handed_over(site, owner, self.cx.wall());
+            if let Ok(append) = done {
+                self.note(self.post(append).await);
+            }
+        }
+    }
+
+    /// Handovers that the last incarnation did not end.
+    pub(super) async fn end_handovers(self: Rc<Self>) {
+        if self.may_serve().await.is_err() || self.sync().await.is_err() {
+            return;
+        }
+        let Ok(open) = self.manager.borrow().open_handovers() else { return };
+        for (site, owner, clients) in open {
+            self.cx.spawn("names handover", self.clone().tell_taker(site, owner, clients));
+        }
+    }
+}

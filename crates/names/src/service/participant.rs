@@ -1,0 +1,260 @@
+//! What a manager does for others: its parts of their operations, and where sites are.
+
+use super::Service;
+use crate::foreign::{Got, Want};
+use crate::holds::Tx;
+use crate::keys;
+use crate::limits::{
+    MANAGER_DEADLINE, MANAGER_REPLY_BYTES_MAX, MANAGER_TASKS, RETRY_INTERVAL, SYNC_INTERVAL,
+    TABLE_INTERVAL,
+};
+use crate::objects::Objects;
+use crate::protocol::managers::{Decision, Fetch, Import, Prepare, Table, Take, op};
+use crate::protocol::{CallNumber, cut, join};
+use node::{Bug, Call, Request, race};
+use std::rc::Rc;
+use wire::field::{Field, encoded};
+use wire::{Channel, Decoder, Errno, FileId, NodeId};
+
+pub(super) fn spawn<O: Objects>(service: &Rc<Service<O>>) {
+    let cx = &service.cx;
+    cx.set_pure(Channel::MANAGERS, |_| true);
+    for _ in 0..MANAGER_TASKS {
+        let service = service.clone();
+        cx.spawn("names managers", async move {
+            loop {
+                let request = service.cx.accept(Channel::MANAGERS).await;
+                service.serve_manager(request).await;
+            }
+        });
+    }
+    cx.spawn("names operations", service.clone().follow_operations());
+    cx.spawn("names handovers", service.clone().end_handovers());
+    cx.spawn("names table", service.clone().tell_table());
+}
+
+fn taken<T: for<'a> Field<'a>>(message: &[u8]) -> Result<T, Errno> {
+    T::take(&mut Decoder::new(message)).map_err(|_| Errno::EPROTO)
+}
+
+impl<O: Objects> Service<O> {
+    /// Asks another manager; EHOSTDOWN, ENODEV or ETIMEDOUT when it does not answer.
+    pub(super) async fn ask_manager<T: for<'a> Field<'a>>(
+        &self,
+        to: NodeId,
+        op: u16,
+        message: &[u8],
+    ) -> Result<T, Errno> {
+        let about = CallNumber { volume: self.volume, ..CallNumber::default() }.about();
+        let parts = cut(message, about);
+        let data = match parts.data.is_empty() {
+            true => self.cx.pieces(),
+            false => self.cx.piece(self.cx.frames().copy_of(parts.data).ok_or(Errno::ENOMEM)?),
+        };
+        let into = self.cx.frames().alloc(MANAGER_REPLY_BYTES_MAX).ok_or(Errno::ENOMEM)?;
+        let call = Call {
+            to,
+            channel: Channel::MANAGERS,
+            op,
+            once: false,
+            deadline: Some(MANAGER_DEADLINE),
+            body: &parts.body,
+            data,
+            trailer: &[],
+            into: self.cx.piece(into),
+        };
+        let reply = self.cx.call(call).await.map_err(Errno::from)?.ok()?;
+        let mut message = Vec::new();
+        join(&reply.body, &reply.data, reply.bytes, &mut message).map_err(|_| Errno::EPROTO)?;
+        taken(&message)
+    }
+
+    async fn serve_manager(self: &Rc<Self>, request: Request) {
+        let mut message = Vec::new();
+        let about = join(&request.body, &request.data, request.bytes, &mut message);
+        let volume = about.and_then(CallNumber::of).map(|number| number.volume);
+        let result = match volume {
+            Ok(volume) if volume == self.volume => self.execute_for(&request, &message).await,
+            Ok(_) => Err(Errno::ENXIO),
+            Err(_) => Err(Errno::EPROTO),
+        };
+        self.answer(request, result);
+    }
+
+    async fn execute_for(
+        self: &Rc<Self>,
+        request: &Request,
+        message: &[u8],
+    ) -> Result<Vec<u8>, Errno> {
+        self.may_serve().await?;
+        match request.op {
+            op::FETCH => self.fetch_for(taken(message)?).await.map(|got| encoded(&got)),
+            op::PREPARE => self.prepare_for(taken(message)?).await.map(|()| Vec::new()),
+            op::FINISH => self.finish_for(taken(message)?).await.map(|()| Vec::new()),
+            op::ABORT => self.abort_for(taken(message)?).await.map(|()| Vec::new()),
+            op::DECISION => Ok(encoded(&self.decision(taken(message)?))),
+            op::IMPORT => self.import(taken::<Import>(message)?).await.map(|()| Vec::new()),
+            op::TAKE => self.take_site(taken::<Take>(message)?).await.map(|()| Vec::new()),
+            op::TABLE => {
+                let Table { sites } = taken(message)?;
+                let mut manager = self.manager.borrow_mut();
+                manager.sites.hear(&sites);
+                Ok(encoded(&Table { sites: manager.sites.table().clone() }))
+            }
+            _ => Err(Errno::ENOSYS),
+        }
+    }
+
+    /// What the operation asks for is held for it, and on stable storage: nothing that it decides by is taken back.
+    async fn fetch_for(self: &Rc<Self>, fetch: Fetch) -> Result<Vec<Got>, Errno> {
+        let mut got = Vec::new();
+        for want in &fetch.wants {
+            got.push(match want {
+                Want::Record(key) => self.hold_record(fetch.tx, fetch.client, key).await?,
+                Want::Serial(site) => self.hold_serial(fetch.tx, *site).await?,
+            });
+        }
+        self.sync().await?;
+        Ok(got)
+    }
+
+    fn check_site(&self, site: u8) -> Result<(), Errno> {
+        let manager = self.manager.borrow();
+        let here = manager.sites.owns(site) && !manager.sites.is_leaving(site);
+        if here { Ok(()) } else { Err(Errno::EREMCHG) }
+    }
+
+    async fn hold_record(self: &Rc<Self>, tx: Tx, client: u64, key: &[u8]) -> Result<Got, Errno> {
+        let file = keys::subject(key).ok_or(Errno::EPROTO)?;
+        self.hold(tx, file).await?;
+        let manager = self.manager.borrow();
+        let value = manager.read(0, |t| t.get(key))?;
+        let is_open = !manager.opens().get(file, client).is_empty();
+        Ok(Got { value: value.map(Into::into), is_open })
+    }
+
+    async fn hold_serial(self: &Rc<Self>, tx: Tx, site: u8) -> Result<Got, Errno> {
+        self.check_site(site)?;
+        let file = self.commit(|t| t.reserve(site)).await?;
+        self.hold(tx, file).await?;
+        Ok(Got { value: Some(encoded(&file).into()), is_open: false })
+    }
+
+    /// The file is held for the operation. EBUSY: an older one holds it, or one that does not let go.
+    async fn hold(&self, tx: Tx, file: FileId) -> Result<(), Errno> {
+        let late = self.cx.now() + RETRY_INTERVAL;
+        loop {
+            self.check_site(file.site())?;
+            let released = self.released.wait();
+            let now = self.cx.now();
+            let held = self.manager.borrow_mut().holds.take(file, tx, now);
+            match held {
+                Ok(()) => return Ok(()),
+                Err(holder) if holder < tx || now >= late => return Err(Errno::EBUSY),
+                Err(_) => drop(race(released, self.cx.sleep_until(late)).await),
+            }
+        }
+    }
+
+    async fn prepare_for(self: &Rc<Self>, prepare: Prepare) -> Result<(), Errno> {
+        let Prepare { tx, part } = prepare;
+        self.admit().await?;
+        let append = self.manager.borrow_mut().prepare_part(tx, part, self.cx.wall())?;
+        self.post(append).await?;
+        if self.cx.has_bug(Bug::PartNotSynced) {
+            return Ok(());
+        }
+        self.sync().await
+    }
+
+    async fn finish_for(self: &Rc<Self>, tx: Tx) -> Result<(), Errno> {
+        self.admit().await?;
+        if self.cx.has_bug(Bug::PartNotFinished) {
+            return self.abort_for(tx).await;
+        }
+        let finished = self.manager.borrow_mut().finish_part(tx);
+        self.released.notify_all();
+        self.post(finished?).await?;
+        self.wake_upkeep();
+        // Its coordinator forgets that it was decided, and who else would ask for it is told that it was not.
+        self.sync().await
+    }
+
+    async fn abort_for(self: &Rc<Self>, tx: Tx) -> Result<(), Errno> {
+        self.admit().await?;
+        let aborted = self.manager.borrow_mut().abort_part(tx, self.cx.wall());
+        self.released.notify_all();
+        self.post(aborted?).await.map(drop)
+    }
+
+    fn decision(&self, tx: Tx) -> Decision {
+        match () {
+            () if self.undecided.borrow().contains(&tx) => Decision::Pending,
+            () if self.manager.borrow().decided.contains_key(&tx) => Decision::Committed,
+            () => Decision::Aborted,
+        }
+    }
+
+    /// Ends what was decided before, and asks what became of what was prepared.
+    async fn follow_operations(self: Rc<Self>) {
+        if self.may_serve().await.is_err() {
+            return;
+        }
+        let decided = self.manager.borrow().decided.clone();
+        if !decided.is_empty() && self.sync().await.is_ok() {
+            for (tx, participants) in decided {
+                self.cx.spawn("names finish", self.clone().finish(tx, participants));
+            }
+        }
+        let mut known = std::collections::BTreeSet::new();
+        while !self.is_refused() {
+            self.cx.sleep(SYNC_INTERVAL).await;
+            self.drop_overdue();
+            let prepared: Vec<Tx> = self.manager.borrow().prepared.keys().copied().collect();
+            // Those that are new are about to be decided.
+            for tx in prepared.iter().filter(|tx| known.contains(*tx)) {
+                self.follow_decision(*tx).await;
+            }
+            known = prepared.into_iter().collect();
+        }
+    }
+
+    fn drop_overdue(&self) {
+        let overdue = self.manager.borrow().holds.overdue(self.cx.now());
+        for tx in &overdue {
+            self.manager.borrow_mut().holds.release(*tx);
+        }
+        if !overdue.is_empty() {
+            self.released.notify_all();
+        }
+    }
+
+    async fn follow_decision(self: &Rc<Self>, tx: Tx) {
+        let decision = self.ask_manager(tx.manager, op::DECISION, &encoded(&tx)).await;
+        // What fails is tried again.
+        let _ = match decision {
+            Ok(Decision::Committed) => self.finish_for(tx).await,
+            Ok(Decision::Aborted) => self.abort_for(tx).await,
+            Ok(Decision::Pending) | Err(_) => Ok(()),
+        };
+    }
+
+    /// Tells the other managers where sites are, as far as it is known here, and hears what they know.
+    async fn tell_table(self: Rc<Self>) {
+        if self.may_serve().await.is_err() {
+            return;
+        }
+        while !self.is_refused() {
+            let table = self.manager.borrow().sites.table().clone();
+            let others = table.managers().into_iter().filter(|manager| *manager != self.cx.id());
+            let told = encoded(&Table { sites: table.clone() });
+            let calls = others
+                .map(async |manager| self.ask_manager::<Table>(manager, op::TABLE, &told).await);
+            for Table { sites } in node::all(calls.collect::<Vec<_>>()).await.into_iter().flatten()
+            {
+                self.manager.borrow_mut().sites.hear(&sites);
+            }
+            self.cx.sleep(TABLE_INTERVAL).await;
+        }
+    }
+}

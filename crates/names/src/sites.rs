@@ -1,0 +1,115 @@
+//! The sites of a manager, and where the others are as far as it knows.
+
+use std::collections::BTreeSet;
+use wire::{FileId, NodeId, SiteOwner, Sites};
+
+/// The sites as one manager sees them. That it owns one stands in its store; of the others it knows what it heard.
+#[derive(Clone, Debug)]
+pub struct Ownership {
+    own: NodeId,
+    table: Sites,
+    /// Sites on their way to another manager: nothing changes in them.
+    leaving: BTreeSet<u8>,
+    /// All sites are this manager's.
+    is_alone: bool,
+}
+
+impl Ownership {
+    /// Of the manager `own` of a volume that was made at `first`.
+    pub fn new(own: NodeId, first: NodeId) -> Ownership {
+        let table = Sites::all_at(first);
+        Ownership { own, table, leaving: BTreeSet::new(), is_alone: own == first }
+    }
+
+    /// This manager.
+    pub fn own(&self) -> NodeId {
+        self.own
+    }
+
+    /// Whether all sites are this manager's, and none is leaving.
+    pub fn is_alone(&self) -> bool {
+        self.is_alone
+    }
+
+    /// Whether the site is this manager's.
+    pub fn owns(&self, site: u8) -> bool {
+        self.is_alone || self.table.get(site).manager == self.own
+    }
+
+    /// Whether the file is at this manager.
+    pub fn has(&self, file: FileId) -> bool {
+        self.owns(file.site())
+    }
+
+    /// Whether the site is on its way to another manager.
+    pub fn is_leaving(&self, site: u8) -> bool {
+        !self.leaving.is_empty() && self.leaving.contains(&site)
+    }
+
+    /// The table.
+    pub fn table(&self) -> &Sites {
+        &self.table
+    }
+
+    /// The manager that a site is at.
+    pub fn manager(&self, site: u8) -> NodeId {
+        self.table.get(site).manager
+    }
+
+    /// How many managers own a site.
+    pub fn managers(&self) -> usize {
+        if self.is_alone { 1 } else { self.table.managers().len() }
+    }
+
+    /// What is heard of other managers. One that has got a site of this manager's later than this one's store says is
+    /// right: the store is a copy from before that.
+    pub fn hear(&mut self, heard: &Sites) {
+        self.table.learn_all(heard);
+        self.note();
+    }
+
+    /// The site has this owner from now on, as the store says.
+    pub fn set(&mut self, site: u8, owner: SiteOwner) {
+        self.table.learn(site, owner);
+        self.note();
+    }
+
+    /// The site begins to leave, or stays.
+    pub fn set_leaving(&mut self, site: u8, leaves: bool) {
+        match leaves {
+            true => self.leaving.insert(site),
+            false => self.leaving.remove(&site),
+        };
+        self.note();
+    }
+
+    fn note(&mut self) {
+        let all_here = self.table.iter().all(|(_, owner)| owner.manager == self.own);
+        self.is_alone = all_here && self.leaving.is_empty();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_latest_owner_of_a_site_has_it() {
+        let (one, two) = (NodeId(1), NodeId(2));
+        let mut sites = Ownership::new(one, one);
+        assert!(sites.is_alone() && sites.owns(9));
+        sites.hear(&Sites::all_at(two));
+        assert!(sites.is_alone(), "no epoch is later");
+        sites.set(9, SiteOwner { epoch: 1, manager: two });
+        assert!(!sites.owns(9) && sites.owns(8) && sites.managers() == 2);
+        sites.set(9, SiteOwner { epoch: 2, manager: one });
+        assert!(sites.is_alone());
+        sites.set_leaving(9, true);
+        assert!(sites.is_leaving(9) && sites.owns(9) && !sites.is_alone());
+        sites.set_leaving(9, false);
+        let mut heard = Sites::all_at(two);
+        assert!(heard.learn(9, SiteOwner { epoch: 5, manager: two }));
+        sites.hear(&heard);
+        assert!(!sites.owns(9), "this manager's store is an older copy");
+    }
+}
