@@ -1,25 +1,22 @@
 //! Files that operations over several managers hold at this one.
 //!
-//! An operation holds what it read of another manager, so that it is still so when it decides. Two that wait for each
-//! other would do so for ever: the younger one gives up instead and begins again with its age, so that it becomes the
-//! oldest in time (wait-die; Rosenkrantz, Stearns, Lewis, TODS 3(2), 1978).
+//! An operation holds what it read of another manager, so that it is still so when it decides. Nobody waits for a hold
+//! while it has one itself: it lets go, and begins again a random moment later. So no two wait for each other.
 
 use crate::limits::HOLD_SPAN;
 use std::collections::{BTreeMap, BTreeSet};
 use wire::field::fields;
 use wire::{FileId, NodeId, Time};
 
-/// Names an operation over several managers for ever; the least is the oldest.
+/// Names an attempt of an operation over several managers for ever.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Tx {
-    /// When it began, in nanoseconds since 1970 by its manager's clock.
-    pub age: u64,
     /// The manager that coordinates it.
     pub manager: NodeId,
-    /// Drawn at random: tells it from those of earlier incarnations.
+    /// Drawn at random.
     pub number: u64,
 }
-fields!(Tx { age, manager, number });
+fields!(Tx { manager, number });
 
 #[derive(Clone, Copy, Debug)]
 struct Hold {
@@ -44,11 +41,6 @@ impl Holds {
     /// Whether somebody who reads, or writes, the file has to wait.
     pub fn blocks(&self, file: FileId, writes: bool) -> bool {
         self.files.get(&file).is_some_and(|hold| writes || hold.is_prepared)
-    }
-
-    /// Who holds the file.
-    pub fn holder(&self, file: FileId) -> Option<Tx> {
-        self.files.get(&file).map(|hold| hold.tx)
     }
 
     /// The files that an operation holds.
@@ -108,8 +100,8 @@ impl Holds {
 mod tests {
     use super::*;
 
-    fn tx(age: u64) -> Tx {
-        Tx { age, manager: NodeId(2), number: 7 }
+    fn tx(number: u64) -> Tx {
+        Tx { manager: NodeId(2), number }
     }
 
     #[test]

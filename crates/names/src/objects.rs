@@ -64,8 +64,13 @@ pub trait Objects: 'static {
     async fn restore(&self, server: NodeId, object: Kept) -> Result<(), Errno>;
     /// What was set aside is gone for good.
     async fn purge(&self, server: NodeId, object: Kept) -> Result<(), Errno>;
-    /// Tells the server how far the manager's store is; what it knows of that.
-    async fn witness(&self, server: NodeId, told: Witness) -> Result<Witness, Errno>;
+    /// Tells the server how far the store of this manager is, where 0 is the volume's first one; what it knows of that.
+    async fn witness(
+        &self,
+        server: NodeId,
+        manager: NodeId,
+        told: Witness,
+    ) -> Result<Witness, Errno>;
     /// Tells objects on one disk what is known of their files: the verifier of the server's incarnation, if it
     /// answered, and what became of each.
     async fn describe(
@@ -165,8 +170,13 @@ impl Objects for stripe::Client {
         stripe::Client::purge(self, server, object).await
     }
 
-    async fn witness(&self, server: NodeId, told: Witness) -> Result<Witness, Errno> {
-        stripe::Client::witness(self, server, told, WITNESS_DEADLINE).await
+    async fn witness(
+        &self,
+        server: NodeId,
+        manager: NodeId,
+        told: Witness,
+    ) -> Result<Witness, Errno> {
+        stripe::Client::witness(self, server, manager, told, WITNESS_DEADLINE).await
     }
 
     async fn describe(

@@ -64,6 +64,8 @@ pub struct Config {
 struct Service<O> {
     cx: Cx,
     volume: VolumeId,
+    /// As I/O servers know this manager: 0 is the volume's first one.
+    seat: NodeId,
     scrub: Option<Duration>,
     objects: O,
     manager: RefCell<Manager>,
@@ -316,6 +318,7 @@ pub fn serve<O: Objects>(
         walked: Cell::default(),
         cx: cx.clone(),
         volume: config.volume.volume,
+        seat: config.first.map_or(NodeId(0), |_| cx.id()),
         scrub: config.scrub,
         objects,
         appended: Cell::new(manager.store().synced_sequence()),

@@ -1,5 +1,6 @@
 //! The name space: plain structs, and nodes over a bad link. One program, which is linked once.
 
+mod array;
 mod common;
 mod crashes;
 mod dead;

@@ -1,10 +1,69 @@
-//! The manager against a tree in memory: any operations, with restarts and checkpoints between them.
+//! The name space against a tree in memory: any operations, with restarts and checkpoints between them.
 
 use crate::common::{ROOT, World};
 use names::{DirectoryEntry, How, Span, VolumeSettings, Who};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use wire::{Errno, FileId, VolumeId};
+
+/// The names of a directory, but `.` and `..`, with their files.
+pub type Names = Vec<(Vec<u8>, FileId)>;
+
+/// A name space that is compared with the model. Its errors are those of the manager.
+pub trait Space {
+    fn create(&mut self, parent: FileId, name: &[u8]) -> Result<FileId, Errno>;
+    fn make_directory(&mut self, parent: FileId, name: &[u8]) -> Result<FileId, Errno>;
+    fn link(&mut self, file: FileId, parent: FileId, name: &[u8]) -> Result<(), Errno>;
+    fn unlink(&mut self, parent: FileId, name: &[u8]) -> Result<(), Errno>;
+    fn remove_directory(&mut self, parent: FileId, name: &[u8]) -> Result<(), Errno>;
+    fn rename(
+        &mut self,
+        from: (FileId, &[u8]),
+        to: (FileId, &[u8]),
+        flags: u32,
+    ) -> Result<(), Errno>;
+    /// Links of a file.
+    fn links(&mut self, file: FileId) -> Result<u32, Errno>;
+    fn lookup(&mut self, parent: FileId, name: &[u8]) -> Result<FileId, Errno>;
+    fn list(&mut self, directory: FileId) -> Result<Names, Errno>;
+}
+
+impl Space for World {
+    fn create(&mut self, parent: FileId, name: &[u8]) -> Result<FileId, Errno> {
+        let made = self.change(|t| t.create(&WHO, parent, name, 0o644, How::Guarded, None));
+        made.map(|(entry, _)| entry.attr.file)
+    }
+    fn make_directory(&mut self, parent: FileId, name: &[u8]) -> Result<FileId, Errno> {
+        self.change(|t| t.make_directory(&WHO, parent, name, 0o755)).map(|entry| entry.attr.file)
+    }
+    fn link(&mut self, file: FileId, parent: FileId, name: &[u8]) -> Result<(), Errno> {
+        self.change(|t| t.link(&WHO, file, parent, name)).map(drop)
+    }
+    fn unlink(&mut self, parent: FileId, name: &[u8]) -> Result<(), Errno> {
+        self.change(|t| t.unlink(&WHO, parent, name))
+    }
+    fn remove_directory(&mut self, parent: FileId, name: &[u8]) -> Result<(), Errno> {
+        self.change(|t| t.remove_directory(&WHO, parent, name))
+    }
+    fn rename(
+        &mut self,
+        from: (FileId, &[u8]),
+        to: (FileId, &[u8]),
+        flags: u32,
+    ) -> Result<(), Errno> {
+        let entry = |(parent, name)| DirectoryEntry { parent, name };
+        self.change(|t| t.rename(&WHO, entry(from), entry(to), flags))
+    }
+    fn links(&mut self, file: FileId) -> Result<u32, Errno> {
+        self.get(file).map(|entry| entry.attr.links)
+    }
+    fn lookup(&mut self, parent: FileId, name: &[u8]) -> Result<FileId, Errno> {
+        self.read(|t| t.lookup(&WHO, parent, name)).map(|entry| entry.attr.file)
+    }
+    fn list(&mut self, directory: FileId) -> Result<Names, Errno> {
+        Ok(World::list(self, directory, 600))
+    }
+}
 
 /// A file of the model.
 #[derive(Clone, Debug, Default)]
@@ -15,11 +74,11 @@ struct Node {
     links: u32,
 }
 
-#[derive(Debug, Default)]
-struct Model(BTreeMap<FileId, Node>);
+#[derive(Clone, Debug, Default)]
+pub struct Model(BTreeMap<FileId, Node>);
 
 #[derive(Clone, Debug)]
-enum Step {
+pub enum Step {
     Create(usize, u8),
     MakeDirectory(usize, u8),
     Link(usize, usize, u8),
@@ -30,7 +89,7 @@ enum Step {
     Restart,
 }
 
-fn step() -> impl Strategy<Value = Step> {
+pub fn step() -> impl Strategy<Value = Step> {
     let (d, n) = (0usize..8, 0u8..6);
     prop_oneof![
         4 => (d.clone(), n.clone()).prop_map(|(d, n)| Step::Create(d, n)),
@@ -54,7 +113,12 @@ fn name(number: u8) -> Vec<u8> {
 }
 
 impl Model {
-    fn new() -> Model {
+    /// Files and directories that there are.
+    pub fn files(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    pub fn new() -> Model {
         let root = Node { names: Some(BTreeMap::new()), parent: Some(ROOT), links: 2 };
         Model(BTreeMap::from([(ROOT, root)]))
     }
@@ -172,34 +236,33 @@ impl Model {
 const WHO: Who<'static> = Who::ROOT;
 
 /// Does one step in both; the error, if any, is the same.
-fn take(mut world: World, model: &mut Model, step: Step) -> World {
-    match step {
+pub fn take(space: &mut impl Space, model: &mut Model, step: &Step) {
+    match *step {
         Step::Create(directory, number) => {
             let (parent, name) = (model.directory(directory), name(number));
-            let made = world.change(|t| t.create(&WHO, parent, &name, 0o644, How::Guarded, None));
+            let made = space.create(parent, &name);
             let exists = model.at(parent, &name).is_some();
-            assert_eq!(made.is_err(), exists);
-            if let Ok((entry, true)) = made {
-                model.add(parent, name, entry.attr.file, false);
+            assert_eq!(made.is_err(), exists, "{made:?}");
+            if let Ok(file) = made {
+                model.add(parent, name, file, false);
             }
         }
         Step::MakeDirectory(directory, number) => {
             let (parent, name) = (model.directory(directory), name(number));
-            let made = world.change(|t| t.make_directory(&WHO, parent, &name, 0o755));
-            assert_eq!(made.is_err(), model.at(parent, &name).is_some());
-            if let Ok(entry) = made {
-                model.add(parent, name, entry.attr.file, true);
+            let made = space.make_directory(parent, &name);
+            assert_eq!(made.is_err(), model.at(parent, &name).is_some(), "{made:?}");
+            if let Ok(file) = made {
+                model.add(parent, name, file, true);
             }
         }
         Step::Link(file, directory, number) => {
             let (file, parent, name) = (model.any(file), model.directory(directory), name(number));
-            let made = world.change(|t| t.link(&WHO, file, parent, &name));
             let expected = match () {
                 _ if model.at(parent, &name).is_some() => Err(Errno::EEXIST),
                 _ if model.is_directory(file) => Err(Errno::EPERM),
                 _ => Ok(()),
             };
-            assert_eq!(made.map(drop), expected);
+            assert_eq!(space.link(file, parent, &name), expected);
             if expected.is_ok() {
                 model.links(file, 1);
                 model.names(parent).insert(name, file);
@@ -212,7 +275,7 @@ fn take(mut world: World, model: &mut Model, step: Step) -> World {
                 Some(file) if model.is_directory(file) => Err(Errno::EISDIR),
                 Some(_) => Ok(()),
             };
-            assert_eq!(world.change(|t| t.unlink(&WHO, parent, &name)), expected);
+            assert_eq!(space.unlink(parent, &name), expected);
             if expected.is_ok() {
                 model.take(parent, &name);
             }
@@ -225,7 +288,7 @@ fn take(mut world: World, model: &mut Model, step: Step) -> World {
                 Some(file) if !model.names(file).is_empty() => Err(Errno::ENOTEMPTY),
                 Some(_) => Ok(()),
             };
-            assert_eq!(world.change(|t| t.remove_directory(&WHO, parent, &name)), expected);
+            assert_eq!(space.remove_directory(parent, &name), expected);
             if expected.is_ok() {
                 model.take(parent, &name);
             }
@@ -233,43 +296,35 @@ fn take(mut world: World, model: &mut Model, step: Step) -> World {
         Step::Rename(from, from_name, to, to_name, flags) => {
             let (parent, new_parent) = (model.directory(from), model.directory(to));
             let (name, new_name) = (name(from_name), name(to_name));
-            let expected = model.rename((parent, &name), (new_parent, &new_name), flags);
-            let (from, to) = (
-                DirectoryEntry { parent, name: &name },
-                DirectoryEntry { parent: new_parent, name: &new_name },
-            );
-            let result = world.change(|t| t.rename(&WHO, from, to, flags));
-            assert_eq!(result, expected, "{from:?} {to:?} {flags}");
+            let (from, to) = ((parent, &name[..]), (new_parent, &new_name[..]));
+            let expected = model.rename(from, to, flags);
+            assert_eq!(space.rename(from, to, flags), expected, "{from:?} {to:?} {flags}");
         }
-        Step::Checkpoint => world.checkpoint(),
-        Step::Restart => {
-            world = world.restart();
-            world.end_grace();
-        }
+        Step::Checkpoint | Step::Restart => {}
     }
-    world
 }
 
-fn compare(world: &World, model: &Model) {
+/// The name space is what the model says; else what is different.
+pub fn compare(space: &mut impl Space, model: &Model) -> Result<(), String> {
+    let mut wrong = Vec::new();
+    let mut expect = |what: String, is: bool| wrong.extend((!is).then_some(what));
     for (file, node) in &model.0 {
-        let entry = world.get(*file).unwrap();
-        assert_eq!(entry.attr.links, node.links, "links of {file:?}");
+        let links = space.links(*file);
+        expect(format!("links of {file:?}: {links:?} of {}", node.links), links == Ok(node.links));
         let Some(names) = &node.names else { continue };
-        let mut listed = world.list(*file, 600);
-        let count = listed.len();
-        listed.sort();
-        listed.dedup();
-        assert_eq!(listed.len(), count, "an entry is listed twice");
-        let expected: Vec<_> = names.iter().map(|(name, file)| (name.clone(), *file)).collect();
-        assert_eq!(listed, expected);
-        let up = world.read(|t| t.lookup(&WHO, *file, b"..")).unwrap();
-        assert_eq!(Some(up.attr.file), node.parent);
-        for (name, file) in names {
-            let found = world.read(|t| t.lookup(&WHO, entry.attr.file, name)).unwrap();
-            assert_eq!(found.attr.file, *file);
+        let mut listed = space.list(*file);
+        listed.iter_mut().for_each(|names| names.sort());
+        let expected: Names = names.iter().map(|(name, file)| (name.clone(), *file)).collect();
+        let is = listed.as_ref() == Ok(&expected);
+        expect(format!("{file:?} has {listed:?}, not {expected:?}"), is);
+        let up = space.lookup(*file, b"..").ok();
+        expect(format!("{file:?} is in {up:?}"), up == node.parent);
+        for (name, named) in names {
+            let found = space.lookup(*file, name);
+            expect(format!("{name:?} of {file:?} is {found:?}"), found == Ok(*named));
         }
     }
-    assert_eq!(world.read(|t| t.files()).unwrap(), model.0.len() as u64);
+    if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ")) }
 }
 
 proptest! {
@@ -280,12 +335,21 @@ proptest! {
         let mut settings = VolumeSettings::new(VolumeId(1));
         settings.switch_per_mille = switch;
         let (mut world, mut model) = (World::with(&settings), Model::new());
-        for step in steps {
-            world = take(world, &mut model, step);
+        for step in &steps {
+            take(&mut world, &mut model, step);
+            match step {
+                Step::Checkpoint => world.checkpoint(),
+                Step::Restart => {
+                    world = world.restart();
+                    world.end_grace();
+                }
+                _ => {}
+            }
         }
-        compare(&world, &model);
-        let world = world.restart();
-        compare(&world, &model);
+        compare(&mut world, &model).unwrap();
+        let mut world = world.restart();
+        compare(&mut world, &model).unwrap();
+        prop_assert_eq!(world.read(|t| t.files()).unwrap(), model.files());
     }
 
     /// A listing that goes on while entries come and go shows each one that stays exactly once.

@@ -5,9 +5,9 @@ use crate::disk::{Disk, errno};
 use crate::limits::MARK_SPAN;
 use crate::protocol::{ObjectReply, ObjectRequest};
 use crate::server::{Inner, Server};
-use crate::witness::Witness;
+use crate::witness::{Witness, Witnesses};
 use std::rc::Rc;
-use wire::Errno;
+use wire::{Errno, NodeId};
 
 impl Inner {
     /// Notes how far a disk's log is durable, a second later at most, also while commits go on. Neither a log that is
@@ -31,13 +31,15 @@ impl Inner {
     }
 
     /// The latest that was told, to this incarnation or an earlier one.
-    fn witness(&self) -> Witness {
-        let serving = self.disks.iter().filter(|disk| disk.check().is_ok());
-        let noted = serving.map(|disk| disk.incarnations.borrow().witness());
-        noted.fold(self.witness.get(), Witness::max)
+    fn known_witnesses(&self) -> Witnesses {
+        let mut known = self.witnesses.borrow().clone();
+        for disk in self.disks.iter().filter(|disk| disk.check().is_ok()) {
+            known.learn_all(disk.incarnations.borrow().witnesses());
+        }
+        known
     }
 
-    /// WITNESS: the later one of what the manager tells and what is known is known from now on.
+    /// WITNESS: the later one of what a manager tells and what is known of it is known from now on.
     pub async fn hear_witness(&self, ask: &ObjectRequest) -> Result<ObjectReply, Errno> {
         let told = Witness::of_request(ask)?;
         if ask.object.volume != self.config.volume {
@@ -48,16 +50,18 @@ impl Inner {
         if let Some(waiting) = states.reduce(Result::or) {
             waiting?;
         }
-        let known = self.witness();
-        if told.is_beyond(&known) {
-            self.witness.set(told);
+        let manager = NodeId(ask.object.column);
+        let mut known = self.known_witnesses();
+        if told.is_beyond(&known.get(manager)) {
+            known.learn(manager, told)?;
+            self.witnesses.borrow_mut().learn(manager, told)?;
             self.witnessed.notify_all();
             return Ok(told.reply());
         }
-        Ok(known.reply())
+        Ok(known.get(manager).reply())
     }
 
-    /// Keeps in a disk's label what was told of the manager.
+    /// Keeps in a disk's label what was told of the managers.
     pub async fn keep_witness(self: Rc<Self>, disk: usize) {
         let disk = &self.disks[disk];
         while !disk.is_refused() {
@@ -66,9 +70,9 @@ impl Inner {
                 witnessed.await;
                 continue;
             }
-            if let Err(error) = disk.note_witness(self.witness()).await {
+            if let Err(error) = disk.note_witnesses(&self.known_witnesses()).await {
                 self.report(format!(
-                    "disk {}: how far the manager is cannot be noted in its label: {error}",
+                    "disk {}: how far the managers are cannot be noted in its label: {error}",
                     disk.id.0
                 ));
             }
@@ -77,7 +81,7 @@ impl Inner {
     }
 
     fn is_witness_due(&self, disk: &Disk) -> bool {
-        self.witness().is_beyond(&disk.incarnations.borrow().witness())
+        self.known_witnesses().is_beyond(disk.incarnations.borrow().witnesses())
     }
 }
 
@@ -88,7 +92,7 @@ impl Server {
         for disk in self.0.disks.iter().filter(|disk| disk.check().is_ok()) {
             let mut noted = disk.note_durable().await;
             if self.0.is_witness_due(disk) {
-                noted = noted.and(disk.note_witness(self.0.witness()).await);
+                noted = noted.and(disk.note_witnesses(&self.0.known_witnesses()).await);
             }
             result = result.and(noted.map_err(errno));
         }

@@ -58,4 +58,4 @@ pub use recovery::Label;
 pub use scrub::Pace;
 pub use server::{Server, ServerConfig, ServerCounters, serve};
 pub use sources::{Source, SourceReads, Sources};
-pub use witness::Witness;
+pub use witness::{Witness, Witnesses};

@@ -174,6 +174,9 @@ pub const REMOVALS_MAX: usize = wire::limits::TRAILER_BYTES_MAX / crate::protoco
 pub const INCARNATIONS_MAX: usize = 500;
 /// Bytes of a label's second block in front of them: 24 of its head, 36 of the log's mark, 26 of the manager's.
 pub const INCARNATIONS_FIXED_BYTES: usize = 96;
+/// Managers of which a disk remembers how far they are, 28 bytes each behind its incarnations, of which the oldest make
+/// room: 260 are left with all of them.
+pub const WITNESSES_MAX: usize = 64;
 const _: () = assert!(INCARNATIONS_FIXED_BYTES + INCARNATIONS_MAX * 8 <= BLOCK_BYTES);
 /// How long a server remembers what was written since its start: a client that has not retransmitted by then what the
 /// last incarnation lost gave up long ago (5 minutes).

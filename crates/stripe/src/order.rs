@@ -17,8 +17,9 @@
 use crate::format;
 use crate::limits::{INCARNATIONS_FIXED_BYTES, INCARNATIONS_MAX};
 use crate::mark::Mark;
-use crate::witness::Witness;
-use wire::codec::{Decoder, Encoder, Short};
+use crate::witness::{Witness, Witnesses};
+use wire::NodeId;
+use wire::codec::{Decoder, Short};
 use wire::field::{Field, Output, fields};
 use wire::limits::BLOCK_BYTES;
 
@@ -176,7 +177,7 @@ pub struct Incarnations {
     incarnations: Vec<u64>,
     disks: u16,
     mark: Mark,
-    witness: Witness,
+    witnesses: Witnesses,
 }
 
 impl Incarnations {
@@ -218,14 +219,14 @@ impl Incarnations {
         self.mark = mark;
     }
 
-    /// How far the manager was heard to be.
-    pub fn witness(&self) -> Witness {
-        self.witness
+    /// How far the managers were heard to be.
+    pub fn witnesses(&self) -> &Witnesses {
+        &self.witnesses
     }
 
-    /// Notes how far the manager was heard to be.
-    pub fn set_witness(&mut self, witness: Witness) {
-        self.witness = self.witness.max(witness);
+    /// Notes how far the managers were heard to be.
+    pub fn learn_witnesses(&mut self, told: &Witnesses) {
+        self.witnesses.learn_all(told);
     }
 
     /// They are to be written once more.
@@ -265,16 +266,24 @@ impl Incarnations {
         found.max_by_key(Incarnations::sequence)
     }
 
-    /// Writes one slot: a block.
+    /// Writes one slot: a block. The oldest incarnations are left out where other managers than the first take their
+    /// room.
     pub fn encode(&self, block: &mut [u8]) {
+        let mut rest = Vec::with_capacity(BLOCK_BYTES);
+        let others = self.witnesses.others();
+        let others_bytes = if others.len() == 0 { 0 } else { 2 + others.len() * OTHER_BYTES };
+        let room = (BLOCK_BYTES - Incarnations::FIXED_BYTES - others_bytes) / 8;
+        let latest = &self.incarnations[self.incarnations.len().saturating_sub(room)..];
+        latest.iter().for_each(|incarnation| incarnation.put(&mut rest));
+        if others_bytes > 0 {
+            (others.len() as u16).put(&mut rest);
+            others.for_each(|other| other.put(&mut rest));
+        }
         let mut out = format::begin(Incarnations::MAGIC, block);
-        out.u64(self.sequence).u32(self.incarnations.len() as u32).u16(self.disks);
+        out.u64(self.sequence).u32(latest.len() as u32).u16(self.disks);
         self.mark.put(&mut out);
-        self.witness.put(&mut out);
-        let mut rest = Encoder::new(&mut block[Incarnations::FIXED_BYTES..]);
-        self.incarnations.iter().for_each(|incarnation| {
-            rest.u64(*incarnation);
-        });
+        self.witnesses.get(NodeId(0)).put(&mut out);
+        block[Incarnations::FIXED_BYTES..][..rest.len()].copy_from_slice(&rest);
         format::seal(block);
     }
 
@@ -284,13 +293,26 @@ impl Incarnations {
         let (sequence, count) = (input.u64().ok()?, input.u32().ok()? as usize);
         let disks = input.u16().ok()?;
         let mark = Mark::take(&mut input).ok()?;
-        let witness = Witness::take(&mut input).ok()?;
+        let mut witnesses = Witnesses::default();
+        let first = Witness::take(&mut input).ok()?;
+        if first != Witness::default() {
+            witnesses.learn(NodeId(0), first).ok()?;
+        }
         let mut rest = Decoder::new(block.get(Incarnations::FIXED_BYTES..)?);
         let incarnations: Result<Vec<u64>, Short> =
             (0..count.min(INCARNATIONS_MAX)).map(|_| rest.u64()).collect();
-        Some(Incarnations { sequence, incarnations: incarnations.ok()?, disks, mark, witness })
+        let incarnations = incarnations.ok()?;
+        // A label of before there were others ends with zeros, or where the block does.
+        for _ in 0..rest.u16().unwrap_or(0) {
+            let (manager, witness) = Field::take(&mut rest).ok()?;
+            witnesses.learn(manager, witness).ok()?;
+        }
+        Some(Incarnations { sequence, incarnations, disks, mark, witnesses })
     }
 }
+
+/// Bytes of what is kept of another manager than the first.
+const OTHER_BYTES: usize = 2 + 26;
 
 /// What is to be done with a retransmitted write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -349,6 +371,8 @@ pub fn judge(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::WITNESSES_MAX;
+    use wire::Errno;
 
     const ME: u64 = 77;
     const OTHER: u64 = 78;
@@ -375,6 +399,31 @@ mod tests {
         many.encode(&mut block);
         assert_eq!(Incarnations::decode(&block), Some(many.clone()));
         assert_eq!((many.rank(3), many.rank(1999)), (None, Some(INCARNATIONS_MAX - 1)));
+    }
+
+    #[test]
+    fn what_is_known_of_many_managers_has_room_beside_the_latest_incarnations() {
+        let mut many = incarnations(&(0..2000).collect::<Vec<_>>());
+        let told = |sequence| Witness { sequence, store: 7, ..Witness::default() };
+        let mut witnesses = Witnesses::default();
+        for manager in 0..WITNESSES_MAX as u16 {
+            witnesses.learn(NodeId(manager), told(100 + u64::from(manager))).unwrap();
+        }
+        assert_eq!(witnesses.learn(NodeId(999), told(1)), Err(Errno::ENOSPC));
+        many.learn_witnesses(&witnesses);
+        let mut block = vec![0; 4096];
+        many.encode(&mut block);
+        let found = Incarnations::decode(&block).unwrap();
+        assert_eq!(found.witnesses(), &witnesses);
+        assert!(found.rank(1999) > Some(250) && found.latest(1).1 == [1999]);
+        assert!(!found.witnesses().is_beyond(&witnesses));
+        many.learn_witnesses(&{
+            let mut later = Witnesses::default();
+            later.learn(NodeId(9), told(500)).unwrap();
+            later
+        });
+        assert!(many.witnesses().is_beyond(&witnesses));
+        assert_eq!(many.witnesses().get(NodeId(8)), told(108));
     }
 
     #[test]
@@ -472,7 +521,7 @@ mod tests {
     fn a_history_survives_the_disk() {
         let history = History::default().after(7, 10, MANY).moved().after(8, 5, ME).cut(4096);
         let mut block = [0; History::BYTES];
-        history.put(&mut Encoder::new(&mut block));
+        history.put(&mut wire::Encoder::new(&mut block));
         assert_eq!(History::take(&mut Decoder::new(&block)), Ok(history));
     }
 

@@ -15,7 +15,7 @@ use crate::objects::{Object, Objects, Spot};
 use crate::protocol::{DeviceRoom, Kept, ObjectReply, ObjectRequest, op, text_trailer};
 use crate::recent::Recent;
 use crate::sources::Sources;
-use crate::witness::Witness;
+use crate::witness::Witnesses;
 use endpoint::Frame;
 use node::rings::{DiskId, DiskOp, DiskReply};
 use node::{Answer, Bug, Cx, Notify, Request, Semaphore, WorkQueue};
@@ -162,7 +162,7 @@ pub(crate) struct Inner {
     started: Cell<bool>,
     changed: Notify,
     /// How far the manager was told to be, and that it was told.
-    pub witness: Cell<Witness>,
+    pub witnesses: RefCell<Witnesses>,
     pub witnessed: Notify,
     /// Memory for long requests is short.
     pub tight: Notify,
@@ -196,7 +196,7 @@ pub fn serve(cx: &Cx, config: ServerConfig) -> Server {
         problems: RefCell::default(),
         started: Cell::new(false),
         changed: Notify::new(cx),
-        witness: Cell::default(),
+        witnesses: RefCell::default(),
         witnessed: Notify::new(cx),
         tight: Notify::new(cx),
         config,

@@ -5,9 +5,52 @@
 //! was told, on every disk that serves, at most a second after it was told: the label is written beside the object
 //! path, and no request waits for it.
 
+use crate::limits::WITNESSES_MAX;
 use crate::protocol::{ObjectReply, ObjectRequest};
+use std::collections::BTreeMap;
 use wire::field::fields;
-use wire::{Errno, Wall};
+use wire::{Errno, NodeId, Wall};
+
+/// What a server knows of all managers: how far the store of each is. 0 is the manager that the volume was made at.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Witnesses(BTreeMap<NodeId, Witness>);
+
+impl Witnesses {
+    /// Of one manager.
+    pub fn get(&self, manager: NodeId) -> Witness {
+        self.0.get(&manager).copied().unwrap_or_default()
+    }
+
+    /// Takes the later one of what is known and what is told. ENOSPC: there are too many managers.
+    pub fn learn(&mut self, manager: NodeId, told: Witness) -> Result<(), Errno> {
+        let is_new = !self.0.contains_key(&manager);
+        if is_new && self.0.len() >= WITNESSES_MAX {
+            return Err(Errno::ENOSPC);
+        }
+        let known = self.0.entry(manager).or_default();
+        *known = (*known).max(told);
+        Ok(())
+    }
+
+    /// Takes the later one of each manager.
+    pub fn learn_all(&mut self, others: &Witnesses) {
+        for (manager, told) in &others.0 {
+            // Who knows them all has learnt them one by one.
+            let _ = self.learn(*manager, *told);
+        }
+    }
+
+    /// Whether any of them is beyond what the others say.
+    pub fn is_beyond(&self, others: &Witnesses) -> bool {
+        self.0.iter().any(|(manager, witness)| witness.is_beyond(&others.get(*manager)))
+    }
+
+    /// Those of all managers but the first, with their nodes.
+    pub(crate) fn others(&self) -> impl ExactSizeIterator<Item = (NodeId, Witness)> {
+        let others: Vec<_> = self.0.iter().filter(|(manager, _)| manager.0 != 0).collect();
+        others.into_iter().map(|(manager, witness)| (*manager, *witness))
+    }
+}
 
 /// How far a manager's store is. The later of two is the larger one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

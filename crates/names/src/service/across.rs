@@ -121,11 +121,9 @@ impl<O: Objects> Service<O> {
     }
 
     async fn run_across(self: &Rc<Self>, asked: &Asked<'_>, end: Time) -> Result<Vec<u8>, Errno> {
-        let age =
-            asked.origin.now.seconds as u64 * 1_000_000_000 + u64::from(asked.origin.now.nanos);
         loop {
             // A late word about an earlier attempt is about that one only.
-            let tx = Tx { age, manager: self.cx.id(), number: self.cx.random() };
+            let tx = Tx { manager: self.cx.id(), number: self.cx.random() };
             let mut participants = BTreeSet::new();
             self.undecided.borrow_mut().insert(tx);
             let attempt = self.attempt(asked, tx, &mut participants).await;
@@ -160,22 +158,16 @@ impl<O: Objects> Service<O> {
         let (mut foreign, begun) = (Foreign::default(), self.cx.now());
         let parts = loop {
             self.admit_operation(asked.operation).await?;
-            let released = self.released.wait();
             match self.propose(asked, &foreign) {
                 Ok(Proposal { parts, .. }) => break parts,
                 Err(Stop::Failed(errno)) => return Err(errno.into()),
                 Err(Stop::Wants(wants)) => {
                     self.fetch(tx, asked.origin.client, wants, &mut foreign, participants).await?;
                 }
-                Err(Stop::Blocked(file)) => {
-                    let holder = self.manager.borrow().holds.holder(file);
-                    if holder.is_some_and(|holder| holder < tx) || self.is_late(begun) {
-                        return Err(Attempt::Again);
-                    }
-                    race(released, self.cx.sleep(RETRY_INTERVAL)).await;
-                }
+                // To wait with what is held elsewhere would be to wait for ever, where that one waits for this.
+                Err(Stop::Blocked(_)) => return Err(Attempt::Again),
             }
-            if self.is_late(begun) {
+            if self.cx.now().since(begun) > HOLD_SPAN / 2 {
                 return Err(Attempt::Again);
             }
         };
@@ -191,10 +183,6 @@ impl<O: Objects> Service<O> {
             return Err(Attempt::Again);
         }
         self.decide(asked.origin.client, tx, proposal).await.map(Attempt::Done)
-    }
-
-    fn is_late(&self, begun: Time) -> bool {
-        self.cx.now().since(begun) > HOLD_SPAN / 2
     }
 
     fn propose(&self, asked: &Asked<'_>, foreign: &Foreign) -> Result<Proposal, Stop> {

@@ -158,7 +158,7 @@ impl<O: Objects> Service<O> {
     /// What those of them know that answer within `span`.
     async fn ask_some(&self, servers: &[NodeId], tell: Witness, span: Duration) -> Told {
         let calls = servers.iter().map(async |server| {
-            let asked = self.objects.witness(*server, tell);
+            let asked = self.objects.witness(*server, self.seat, tell);
             let known = self.cx.with_deadline(span, asked).await;
             known.ok()?.ok().map(|known| (*server, known))
         });

@@ -5,13 +5,12 @@ use crate::foreign::{Got, Want};
 use crate::holds::Tx;
 use crate::keys;
 use crate::limits::{
-    MANAGER_DEADLINE, MANAGER_REPLY_BYTES_MAX, MANAGER_TASKS, RETRY_INTERVAL, SYNC_INTERVAL,
-    TABLE_INTERVAL,
+    MANAGER_DEADLINE, MANAGER_REPLY_BYTES_MAX, MANAGER_TASKS, SYNC_INTERVAL, TABLE_INTERVAL,
 };
 use crate::objects::Objects;
 use crate::protocol::managers::{Decision, Fetch, Import, Prepare, Table, Take, op};
 use crate::protocol::{CallNumber, cut, join};
-use node::{Bug, Call, Request, race};
+use node::{Bug, Call, Request};
 use std::rc::Rc;
 use wire::field::{Field, encoded};
 use wire::{Channel, Decoder, Errno, FileId, NodeId};
@@ -110,7 +109,7 @@ impl<O: Objects> Service<O> {
         let mut got = Vec::new();
         for want in &fetch.wants {
             got.push(match want {
-                Want::Record(key) => self.hold_record(fetch.tx, fetch.client, key).await?,
+                Want::Record(key) => self.hold_record(fetch.tx, fetch.client, key)?,
                 Want::Serial(site) => self.hold_serial(fetch.tx, *site).await?,
             });
         }
@@ -124,9 +123,9 @@ impl<O: Objects> Service<O> {
         if here { Ok(()) } else { Err(Errno::EREMCHG) }
     }
 
-    async fn hold_record(self: &Rc<Self>, tx: Tx, client: u64, key: &[u8]) -> Result<Got, Errno> {
+    fn hold_record(&self, tx: Tx, client: u64, key: &[u8]) -> Result<Got, Errno> {
         let file = keys::subject(key).ok_or(Errno::EPROTO)?;
-        self.hold(tx, file).await?;
+        self.hold(tx, file)?;
         let manager = self.manager.borrow();
         let value = manager.read(0, |t| t.get(key))?;
         let is_open = !manager.opens().get(file, client).is_empty();
@@ -136,24 +135,16 @@ impl<O: Objects> Service<O> {
     async fn hold_serial(self: &Rc<Self>, tx: Tx, site: u8) -> Result<Got, Errno> {
         self.check_site(site)?;
         let file = self.commit(|t| t.reserve(site)).await?;
-        self.hold(tx, file).await?;
+        self.hold(tx, file)?;
         Ok(Got { value: Some(encoded(&file).into()), is_open: false })
     }
 
-    /// The file is held for the operation. EBUSY: an older one holds it, or one that does not let go.
-    async fn hold(&self, tx: Tx, file: FileId) -> Result<(), Errno> {
-        let late = self.cx.now() + RETRY_INTERVAL;
-        loop {
-            self.check_site(file.site())?;
-            let released = self.released.wait();
-            let now = self.cx.now();
-            let held = self.manager.borrow_mut().holds.take(file, tx, now);
-            match held {
-                Ok(()) => return Ok(()),
-                Err(holder) if holder < tx || now >= late => return Err(Errno::EBUSY),
-                Err(_) => drop(race(released, self.cx.sleep_until(late)).await),
-            }
-        }
+    /// The file is held for the operation. EBUSY: another one holds it. Nobody waits for it here, where who waits could
+    /// keep away the one that is to let go.
+    fn hold(&self, tx: Tx, file: FileId) -> Result<(), Errno> {
+        self.check_site(file.site())?;
+        let held = self.manager.borrow_mut().holds.take(file, tx, self.cx.now());
+        held.map_err(|_| Errno::EBUSY)
     }
 
     async fn prepare_for(self: &Rc<Self>, prepare: Prepare) -> Result<(), Errno> {

@@ -49,6 +49,7 @@ pub struct State {
     pub listed: Cell<NodeId>,
     /// How far each server was told that the manager is, and servers that do not answer about that.
     pub witnesses: RefCell<BTreeMap<NodeId, Witness>>,
+    pub others: RefCell<BTreeMap<(NodeId, NodeId), Witness>>,
     pub silent: RefCell<BTreeSet<NodeId>>,
     /// Set: no object is answered for.
     pub absent: Cell<bool>,
@@ -197,13 +198,21 @@ impl Objects for Fake {
         self.0.aside.borrow_mut().remove(&(server, kept.object));
         Ok(())
     }
-    async fn witness(&self, server: NodeId, told: Witness) -> Result<Witness, Errno> {
+    async fn witness(
+        &self,
+        server: NodeId,
+        manager: NodeId,
+        told: Witness,
+    ) -> Result<Witness, Errno> {
         let silent = self.0.silent.borrow().contains(&server);
         if silent || self.0.down.get() {
             return Err(Errno::EHOSTDOWN);
         }
-        let mut known = self.0.witnesses.borrow_mut();
-        let known = known.entry(server).or_default();
+        let (mut first, mut others) = (self.0.witnesses.borrow_mut(), self.0.others.borrow_mut());
+        let known = match manager {
+            NodeId(0) => first.entry(server).or_default(),
+            manager => others.entry((server, manager)).or_default(),
+        };
         if told.is_beyond(known) {
             *known = told;
         }

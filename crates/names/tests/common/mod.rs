@@ -1,6 +1,7 @@
 //! A manager over a store in memory, whose log records are kept as a world would.
 #![allow(dead_code)] // each test file uses its part
 
+pub mod array;
 pub mod cluster;
 
 use names::{CallName, Entry, How, Manager, Origin, STORE, Transaction, VolumeSettings, Who};

@@ -217,14 +217,17 @@ impl Client {
         told.into_iter().map(|room| room.map(|rooms| VolumeRoom::of(rooms.iter()))).collect()
     }
 
-    /// Tells a server how far the manager's store is, and what it knows of that; an answer within `span`. For managers.
+    /// Tells a server how far the store of a manager is (0 is the first one), and what it knows of that; an answer
+    /// within `span`. For managers.
     pub async fn witness(
         &self,
         server: NodeId,
+        manager: NodeId,
         told: Witness,
         span: Duration,
     ) -> Result<Witness, Errno> {
-        let object = ObjectId { volume: self.volume(), ..ObjectId::default() };
+        let volume = self.volume();
+        let object = ObjectId { volume, column: manager.0, ..ObjectId::default() };
         // The disks that are left of the server know it.
         let left = (0..u32::BITS as u8).find(|disk| !self.is_gone(Home { server, disk: *disk }));
         let disk = left.unwrap_or_default();

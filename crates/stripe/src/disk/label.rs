@@ -4,7 +4,7 @@ use super::{Disk, LABEL_BLOCKS};
 use crate::log::Generation;
 use crate::mark::Mark;
 use crate::order::Incarnations;
-use crate::witness::Witness;
+use crate::witness::Witnesses;
 use endpoint::FrameMut;
 use node::rings::{DiskError, DiskFile};
 use wire::Errno;
@@ -133,8 +133,8 @@ impl Disk {
         Ok(Incarnations::later_of(&label[BLOCK_BYTES..]))
     }
 
-    /// Notes how far the manager was heard to be.
-    pub async fn note_witness(&self, witness: Witness) -> Result<(), DiskError> {
-        self.note(|incarnations| incarnations.set_witness(witness)).await
+    /// Notes how far the managers were heard to be.
+    pub async fn note_witnesses(&self, told: &Witnesses) -> Result<(), DiskError> {
+        self.note(|incarnations| incarnations.learn_witnesses(told)).await
     }
 }

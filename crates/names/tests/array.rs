@@ -1,0 +1,378 @@
+//! Several managers of one volume: it is one tree, whoever has which part of it, whatever dies in the middle.
+
+use crate::common::ROOT;
+use crate::common::array::{Array, FIRST};
+use crate::common::cluster::WHO;
+use crate::model::{Model, Names, Space, Step, compare, step, take};
+use names::{Client, How, READ, WRITE};
+use node::rings::{Lock, LockKind};
+use proptest::prelude::*;
+use wire::{Errno, FileId, NodeId};
+
+/// What happens to a manager while an operation is under way.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    None,
+    /// It is killed so many milliseconds after the operation began, and starts again as many later.
+    Kill(usize, usize, usize),
+    /// The same with a power cut.
+    Cut(usize, usize, usize),
+    /// A site goes to another manager.
+    Give(u8, usize),
+}
+
+fn fault(managers: usize) -> impl Strategy<Value = Fault> {
+    let (at, after, pause) = (0..managers, 0usize..30, 1usize..400);
+    prop_oneof![
+        6 => Just(Fault::None),
+        2 => (at.clone(), after.clone(), pause.clone()).prop_map(|(a, b, c)| Fault::Kill(a, b, c)),
+        2 => (at.clone(), after, pause).prop_map(|(a, b, c)| Fault::Cut(a, b, c)),
+        2 => (1u8..=255, at).prop_map(|(site, to)| Fault::Give(site, to)),
+    ]
+}
+
+/// The array as its first client sees it.
+struct Seen {
+    array: Array,
+    client: Client,
+    fault: Fault,
+    /// A power cut took what was answered last.
+    lost: bool,
+}
+
+impl Seen {
+    fn new(array: Array) -> Seen {
+        let client = array.client(0);
+        Seen { array, client, fault: Fault::None, lost: false }
+    }
+
+    /// Runs one operation, and what is to happen beside it.
+    fn run<T: 'static, F: Future<Output = T> + 'static>(
+        &mut self,
+        operation: impl FnOnce(Client) -> F,
+    ) -> T {
+        let at = self.array.seats.len();
+        let output = self.array.begin(at, operation(self.client.clone()));
+        match std::mem::replace(&mut self.fault, Fault::None) {
+            Fault::None => return self.array.finish(output),
+            Fault::Give(site, to) => self.give(site, to),
+            Fault::Kill(at, after, pause) => {
+                self.array.turns(after);
+                self.array.kill(at);
+                self.array.turns(pause);
+                self.array.start_again(at);
+            }
+            Fault::Cut(at, after, pause) => {
+                self.array.turns(after);
+                self.array.cut(at);
+                self.array.turns(pause);
+                self.array.start_again(at);
+            }
+        }
+        let value = self.array.finish(output);
+        self.sync();
+        value
+    }
+
+    fn sync(&mut self) {
+        let client = self.client.clone();
+        match self.array.run_client(0, async move { client.sync().await }) {
+            Ok(()) => {}
+            Err(errno) => {
+                assert_eq!(errno, Errno::ESTALE, "what a power cut takes is told");
+                self.lost = true;
+            }
+        }
+    }
+
+    fn give(&mut self, site: u8, to: usize) {
+        let owners = self.array.seats.iter().map(|seat| seat.handle.as_ref().unwrap().sites());
+        let latest = owners.max_by_key(|sites| sites.get(site).epoch).unwrap();
+        let from = usize::from(latest.get(site).manager.0) - 1;
+        if from != to {
+            let given = self.array.give(from, site, NodeId(to as u16 + 1));
+            let busy = [Errno::EAGAIN, Errno::EREMCHG, Errno::EEXIST, Errno::ETIMEDOUT];
+            assert!(given.is_ok() || busy.contains(&given.unwrap_err()), "{given:?}");
+        }
+    }
+}
+
+impl Space for Seen {
+    fn create(&mut self, parent: FileId, name: &[u8]) -> Result<FileId, Errno> {
+        let name = name.to_vec();
+        self.run(move |client| async move {
+            let made = client.create(&WHO, parent, &name, 0o644, How::Guarded, None).await;
+            made.map(|(entry, _)| entry.attr.file)
+        })
+    }
+    fn make_directory(&mut self, parent: FileId, name: &[u8]) -> Result<FileId, Errno> {
+        let name = name.to_vec();
+        self.run(move |client| async move {
+            let made = client.make_directory(&WHO, parent, &name, 0o755).await;
+            made.map(|entry| entry.attr.file)
+        })
+    }
+    fn link(&mut self, file: FileId, parent: FileId, name: &[u8]) -> Result<(), Errno> {
+        let name = name.to_vec();
+        self.run(
+            move |client| async move { client.link(&WHO, file, parent, &name).await.map(drop) },
+        )
+    }
+    fn unlink(&mut self, parent: FileId, name: &[u8]) -> Result<(), Errno> {
+        let name = name.to_vec();
+        self.run(move |client| async move { client.unlink(&WHO, parent, &name).await.map(drop) })
+    }
+    fn remove_directory(&mut self, parent: FileId, name: &[u8]) -> Result<(), Errno> {
+        let name = name.to_vec();
+        self.run(move |client| async move {
+            client.remove_directory(&WHO, parent, &name).await.map(drop)
+        })
+    }
+    fn rename(
+        &mut self,
+        (parent, name): (FileId, &[u8]),
+        (new_parent, new_name): (FileId, &[u8]),
+        flags: u32,
+    ) -> Result<(), Errno> {
+        let (name, new_name) = (name.to_vec(), new_name.to_vec());
+        self.run(move |client| async move {
+            client.rename(&WHO, parent, &name, new_parent, &new_name, flags).await.map(drop)
+        })
+    }
+    fn links(&mut self, file: FileId) -> Result<u32, Errno> {
+        self.run(
+            move |client| async move { client.get_attr(file).await.map(|entry| entry.attr.links) },
+        )
+    }
+    fn lookup(&mut self, parent: FileId, name: &[u8]) -> Result<FileId, Errno> {
+        let name = name.to_vec();
+        self.run(move |client| async move {
+            client.lookup(&WHO, parent, &name).await.map(|entry| entry.attr.file)
+        })
+    }
+    fn list(&mut self, directory: FileId) -> Result<Names, Errno> {
+        self.run(move |client| async move {
+            let listing = client.read_directory(&WHO, directory, 0, 60_000, true).await?;
+            assert!(listing.end);
+            let named = listing.entries.into_iter().skip(2);
+            Ok(named.map(|entry| (entry.name.to_vec(), entry.file)).collect())
+        })
+    }
+}
+
+#[test]
+fn directories_are_spread_and_found_from_everywhere() {
+    let mut array = Array::spread(3, 2);
+    let (one, two) = (array.client(0), array.client(1));
+    let made = array.run_client(0, async move {
+        let mut made = Vec::new();
+        for i in 0..24 {
+            let name = format!("d{i}");
+            let d = one.make_directory(&WHO, ROOT, name.as_bytes(), 0o755).await.unwrap();
+            let d = d.attr.file;
+            let f = one.create(&WHO, d, b"f", 0o644, How::Guarded, None).await.unwrap().0;
+            made.push((name, d, f.attr.file));
+        }
+        made
+    });
+    let sites = array.seats[0].handle.as_ref().unwrap().sites();
+    let managers: std::collections::BTreeSet<_> =
+        made.iter().map(|(_, d, _)| sites.manager_of(*d)).collect();
+    assert_eq!(managers.len(), 3, "mkdir switching uses all managers");
+    array.run_client(1, async move {
+        for (name, d, f) in made {
+            let found = two.lookup(&WHO, ROOT, name.as_bytes()).await.unwrap().attr;
+            assert_eq!((found.file, found.links), (d, 2));
+            assert_eq!(two.lookup(&WHO, d, b"f").await.unwrap().attr.file, f);
+            assert_eq!(two.lookup(&WHO, d, b"..").await.unwrap().attr.file, ROOT);
+            let refused = two.remove_directory(&WHO, ROOT, name.as_bytes()).await;
+            assert_eq!(refused.map(drop), Err(Errno::ENOTEMPTY));
+            two.unlink(&WHO, d, b"f").await.unwrap();
+            two.remove_directory(&WHO, ROOT, name.as_bytes()).await.unwrap();
+            assert_eq!(two.get_attr(d).await, Err(Errno::ESTALE));
+        }
+        assert_eq!(two.get_attr(ROOT).await.unwrap().attr.links, 2);
+        assert_eq!(two.space().await.unwrap().files, 1);
+    });
+}
+
+/// The client holds what is open and locked at every manager, over restarts and over a handover.
+#[test]
+fn a_site_moves_with_what_is_open_and_locked_in_it() {
+    let mut array = Array::new(2, 2);
+    let (one, two) = (array.client(0), array.client(1));
+    let lock = Lock { start: 5, end: 9, kind: LockKind::Write, pid: 1 };
+    let holder = one.clone();
+    let (d, f) = array.run_client(0, async move {
+        holder.keep_alive().await.unwrap();
+        let mut i = 0;
+        let d = loop {
+            i += 1;
+            let name = format!("d{i}");
+            let d = holder.make_directory(&WHO, ROOT, name.as_bytes(), 0o755).await.unwrap();
+            if d.attr.file.site() != 0 {
+                break d.attr.file;
+            }
+        };
+        let f = holder.create(&WHO, d, b"f", 0o644, How::Guarded, Some(WRITE)).await.unwrap();
+        let f = f.0.attr.file;
+        holder.open(&WHO, f, READ).await.unwrap();
+        holder.lock(f, 3, false, lock).await.unwrap();
+        (d, f)
+    });
+    let keeper = one.clone();
+    let cx = array.net.nodes[2].cx().clone();
+    let keeping = array.begin(2, async move {
+        loop {
+            let _ = keeper.keep_alive().await;
+            cx.sleep(names::limits::KEEP_ALIVE_INTERVAL).await;
+        }
+    });
+    array.give(0, d.site(), NodeId(2)).unwrap();
+    array.run_client(1, async move {
+        two.unlink(&WHO, d, b"f").await.unwrap();
+        assert_eq!(two.lock(f, 4, false, lock).await, Err(Errno::EAGAIN));
+        assert_eq!(two.get_attr(f).await.unwrap().attr.links, 0);
+    });
+    array.kill(1);
+    array.start_again(1);
+    array.turns(70_000);
+    let holder = one.clone();
+    array.run_client(0, async move {
+        assert_eq!(holder.get_attr(f).await.unwrap().attr.links, 0, "it is open");
+        holder.unlock(f, 3, false).await.unwrap();
+        holder.close(f, None).await.unwrap();
+        holder.close(f, Some(names::Final::default())).await.unwrap();
+        assert_eq!(holder.get_attr(f).await, Err(Errno::ESTALE));
+    });
+    drop(keeping);
+}
+
+/// Who is away stops what is its own, and nothing else.
+#[test]
+fn a_manager_that_is_away_stops_its_own_sites_only() {
+    let mut array = Array::spread(3, 2);
+    let (client, other) = (array.client(0), array.client(1));
+    let one = client.clone();
+    let made = array.run_client(0, async move {
+        let mut made = Vec::new();
+        for i in 0..24 {
+            let name = format!("d{i}");
+            let d = one.make_directory(&WHO, ROOT, name.as_bytes(), 0o755).await.unwrap();
+            made.push((name, d.attr.file));
+        }
+        made
+    });
+    let sites = array.seats[0].handle.as_ref().unwrap().sites();
+    let at = |manager: u16| {
+        made.iter().find(|(_, d)| sites.manager_of(*d) == NodeId(manager)).cloned().unwrap()
+    };
+    let (here, there, away) = (at(1), at(2), at(3));
+    array.kill(2);
+    // More than there are tasks that serve.
+    let stuck: Vec<_> = (0..100)
+        .map(|_| {
+            let (one, name) = (client.clone(), away.0.clone());
+            array.begin(3, async move {
+                one.remove_directory(&WHO, ROOT, name.as_bytes()).await.map(drop)
+            })
+        })
+        .collect();
+    array.turns(500);
+    array.run_client(1, async move {
+        other.create(&WHO, here.1, b"f", 0o644, How::Guarded, None).await.unwrap();
+        other.rename(&WHO, here.1, b"f", there.1, b"g", 0).await.unwrap();
+        other.unlink(&WHO, there.1, b"g").await.unwrap();
+    });
+    array.start_again(2);
+    let results: Vec<_> = stuck.into_iter().map(|stuck| array.finish(stuck)).collect();
+    assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 1, "{results:?}");
+    let fits = |result: &Result<(), Errno>| matches!(result, Ok(()) | Err(Errno::ENOENT));
+    assert!(results.iter().all(fits), "{results:?}");
+    assert_eq!(FIRST, NodeId(1));
+}
+
+/// Opposite renames meet, and each waits for what the other one holds.
+#[test]
+fn operations_that_cross_each_other_all_end() {
+    let mut array = Array::spread(3, 3);
+    let clients: Vec<_> = (0..3).map(|number| array.client(number)).collect();
+    let one = clients[0].clone();
+    let made = array.run_client(0, async move {
+        let mut made = Vec::new();
+        for i in 0..9 {
+            let name = format!("d{i}");
+            let d = one.make_directory(&WHO, ROOT, name.as_bytes(), 0o755).await.unwrap();
+            let d = d.attr.file;
+            one.create(&WHO, d, b"f", 0o644, How::Guarded, None).await.unwrap();
+            made.push(d);
+        }
+        made
+    });
+    let count = made.len();
+    let tasks: Vec<_> = (0..30)
+        .map(|i| {
+            let (client, made) = (clients[i % 3].clone(), made.clone());
+            array.begin(3 + i % 3, async move {
+                let (from, to) = (made[i % count], made[(i * 7 + 3) % count]);
+                // It may be where it is to go, or have gone.
+                client.rename(&WHO, from, b"f", to, b"f", 0).await.map(drop)
+            })
+        })
+        .collect();
+    for task in tasks {
+        let ended = array.finish(task);
+        assert!(matches!(ended, Ok(()) | Err(Errno::ENOENT)), "{ended:?}");
+    }
+    let one = clients[0].clone();
+    let left = array.run_client(0, async move {
+        let mut left = 0;
+        for d in made {
+            left += u64::from(one.lookup(&WHO, d, b"f").await.is_ok());
+        }
+        (left, one.space().await.unwrap().files - 10)
+    });
+    assert_eq!(left.0, left.1, "each file that is left has its name");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_name_space_is_a_tree_whoever_dies(
+        lossy in any::<bool>(),
+        steps in prop::collection::vec((step(), fault(3)), 1..60),
+    ) {
+        let mut seen = Seen::new(Array::spread(3, 1));
+        if lossy {
+            // Of 143 packets 13 are lost, 11 come twice; all come late, in another order.
+            let copies = |n: u64| usize::from(n % 11 != 3) + usize::from(n % 13 == 5);
+            seen.array.net.fate = Box::new(move |n| (copies(n), (n % 7) as usize));
+        }
+        let mut model = Model::new();
+        for (step, fault) in &steps {
+            let before = model.clone();
+            let faulty = !matches!(step, Step::Checkpoint | Step::Restart);
+            seen.sync();
+            seen.lost = false;
+            seen.fault = if faulty { *fault } else { Fault::None };
+            take(&mut seen, &mut model, step);
+            if seen.lost && compare(&mut seen, &model).is_err() {
+                compare(&mut seen, &before).unwrap();
+                model = before;
+            }
+        }
+        compare(&mut seen, &model).unwrap();
+        for at in 0..3 {
+            seen.array.kill(at);
+            seen.array.start_again(at);
+        }
+        compare(&mut seen, &model).unwrap();
+        // Files without a name go when every manager has heard that nobody has them open.
+        let client = seen.client.clone();
+        seen.array.run_client(0, async move { client.keep_alive().await }).unwrap();
+        seen.array.turns(12_000);
+        let files = seen.run(|client| async move { client.space().await.unwrap().files });
+        prop_assert_eq!(files, model.files());
+    }
+}

@@ -1,0 +1,174 @@
+//! Several managers of one volume and clients, over a link that may lose, delay and repeat.
+
+use super::cluster::{Fake, SERVERS};
+use super::config;
+use names::{Client, Config, Handle, IoServer, VolumeSettings, serve};
+use node::rings::{MetaDone, MetaOp, MetaRoom};
+use rig::{Net, node};
+use std::cell::RefCell;
+use std::rc::Rc;
+use store::{MemoryBackend, MemoryLogs, Store};
+use wire::{Errno, NodeId, VolumeId};
+
+/// The manager that the volume is made at.
+pub const FIRST: NodeId = NodeId(1);
+
+/// One manager; it is on the node with its number.
+pub struct Seat {
+    pub backend: MemoryBackend,
+    pub logs: MemoryLogs,
+    pub incarnation: u64,
+    pub handle: Option<Handle>,
+    /// Its machine is off.
+    pub is_down: bool,
+    pub syncs: u64,
+}
+
+/// Managers on the first nodes, clients on the others.
+pub struct Array {
+    pub net: Net,
+    pub objects: Fake,
+    pub seats: Vec<Seat>,
+}
+
+impl Array {
+    pub fn new(managers: u16, clients: u16) -> Array {
+        let seat = |_| Seat {
+            backend: MemoryBackend::new(),
+            logs: MemoryLogs::new(),
+            incarnation: 1,
+            handle: None,
+            is_down: false,
+            syncs: 0,
+        };
+        let net = Net::new(managers + clients);
+        let seats = (0..managers).map(seat).collect();
+        let mut array = Array { net, objects: Fake::default(), seats };
+        (0..managers.into()).for_each(|at| array.start(at));
+        array
+    }
+
+    /// The same, with the sites spread over all managers.
+    pub fn spread(managers: u16, clients: u16) -> Array {
+        let mut array = Array::new(managers, clients);
+        for site in 1..=u8::MAX {
+            let to = u16::from(site) % managers;
+            if to > 0 {
+                array.give(0, site, NodeId(to + 1)).unwrap();
+            }
+        }
+        array
+    }
+
+    fn start(&mut self, at: usize) {
+        let seat = &mut self.seats[at];
+        let logs: Vec<_> = seat.logs.contents().collect();
+        let store = Store::open(seat.backend.clone(), config(), logs).unwrap();
+        let servers = SERVERS.map(IoServer::from).to_vec();
+        let mut volume = VolumeSettings::new(VolumeId(5));
+        volume.switch_per_mille = 700;
+        let first = (at > 0).then_some(FIRST);
+        let config = Config { volume, servers, witnesses: Vec::new(), scrub: None, first };
+        let cx = self.net.nodes[at].cx();
+        seat.handle = Some(serve(cx, config, store, self.objects.clone()).unwrap());
+        seat.is_down = false;
+    }
+
+    /// kill -9 of a manager.
+    pub fn kill(&mut self, at: usize) {
+        let seat = &mut self.seats[at];
+        seat.backend = seat.backend.kill();
+        self.stop(at);
+    }
+
+    /// Its machine loses power: what was not synced is gone.
+    pub fn cut(&mut self, at: usize) {
+        let (seat, mut nothing) = (&mut self.seats[at], || 0);
+        seat.backend = seat.backend.crash(&mut nothing);
+        seat.logs.crash(&mut nothing);
+        self.stop(at);
+    }
+
+    fn stop(&mut self, at: usize) {
+        let seat = &mut self.seats[at];
+        seat.incarnation += 1;
+        (seat.handle, seat.is_down) = (None, true);
+        // Nobody answers under the number until it starts again.
+        self.net.nodes[at] = node(at as u16 + 1, seat.incarnation);
+    }
+
+    /// Its next incarnation.
+    pub fn start_again(&mut self, at: usize) {
+        self.start(at);
+    }
+
+    /// Hands a site over.
+    pub fn give(&mut self, from: usize, site: u8, to: NodeId) -> Result<(), Errno> {
+        let handle = self.seats[from].handle.clone().unwrap();
+        self.run(from, async move { handle.give(site, to).await })
+    }
+
+    pub fn turn(&mut self) {
+        self.net.turn();
+        for (at, seat) in self.seats.iter_mut().enumerate() {
+            while let Some(request) = self.net.nodes[at].take_meta() {
+                let mut result = Ok(());
+                match request.op {
+                    MetaOp::Append { log, bytes } => seat.logs.append(log, &bytes),
+                    MetaOp::Sync { log } => {
+                        seat.syncs += 1;
+                        seat.logs.sync(log);
+                    }
+                    MetaOp::Checkpoint(work) => result = work.run().map_err(Into::into),
+                    MetaOp::DropLog { log } => seat.logs.remove(log),
+                    MetaOp::Room => {}
+                }
+                let (ticket, room) = (request.ticket, MetaRoom::Plenty);
+                self.net.nodes[at].meta_done(MetaDone { ticket, result, room });
+            }
+        }
+    }
+
+    pub fn turns(&mut self, count: usize) {
+        (0..count).for_each(|_| self.turn());
+    }
+
+    pub fn client(&self, number: usize) -> Client {
+        let at = self.seats.len() + number;
+        Client::new(self.net.nodes[at].cx(), FIRST, VolumeId(5))
+    }
+
+    /// Starts a task on a node; what it will bring.
+    pub fn begin<T: 'static>(
+        &self,
+        at: usize,
+        task: impl Future<Output = T> + 'static,
+    ) -> Rc<RefCell<Option<T>>> {
+        rig::start(self.net.nodes[at].cx(), task)
+    }
+
+    pub fn finish<T>(&mut self, output: Rc<RefCell<Option<T>>>) -> T {
+        for _ in 0..120_000 {
+            if let Some(value) = output.take() {
+                return value;
+            }
+            self.turn();
+        }
+        panic!("not done after two minutes");
+    }
+
+    /// Runs a task on a node.
+    pub fn run<T: 'static>(&mut self, at: usize, task: impl Future<Output = T> + 'static) -> T {
+        let output = self.begin(at, task);
+        self.finish(output)
+    }
+
+    /// Runs a task on a client's node.
+    pub fn run_client<T: 'static>(
+        &mut self,
+        number: usize,
+        task: impl Future<Output = T> + 'static,
+    ) -> T {
+        self.run(self.seats.len() + number, task)
+    }
+}
