@@ -193,6 +193,9 @@ pub struct Up {
     /// I/O servers, when the directory is made; default 4
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=16))]
     pub servers: Option<u16>,
+    /// File managers, when the directory is made: the name space is spread over them; default 1
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=16))]
+    pub managers: Option<u16>,
     /// Disk directories of each I/O server, when the directory is made; default 1
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=32))]
     pub disks: Option<u16>,
@@ -269,7 +272,10 @@ pub struct Join {
     /// The address that the other machines reach this one by
     #[arg(long, value_name = "HOST:PORT")]
     pub listen: String,
-    /// A directory for objects, one for each disk; may be repeated. Default: DIR/disk0
+    /// What it is for; may be repeated. A manager takes over its share of the name space as soon as it is started
+    #[arg(long = "role", value_enum, default_values_t = [JoinRole::Io])]
+    pub roles: Vec<JoinRole>,
+    /// A directory for objects, one for each disk; may be repeated. Default of an I/O server: DIR/disk0
     #[arg(long = "disk", value_name = "DIR")]
     pub disks: Vec<PathBuf>,
     /// Name of this machine, unique in the cluster. Default: the host's name
@@ -280,6 +286,15 @@ pub struct Join {
     pub lending: Lending,
     #[command(flatten)]
     pub scrubbing: Scrubbing,
+}
+
+/// What a machine that joins is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum JoinRole {
+    /// Keeps objects on its disks
+    Io,
+    /// Keeps a share of the name space in DIR/store
+    Manager,
 }
 
 #[derive(Debug, Args)]

@@ -1,6 +1,6 @@
 //! Clusters of several machines: `init` makes the first, `join` adds one, `status` shows them all.
 
-use crate::cli;
+use crate::cli::{self, JoinRole};
 use crate::undo::Undo;
 use live::link::{Keys, Security};
 use live::wait::WaitPolicy;
@@ -54,6 +54,9 @@ pub enum ClusterError {
     /// Where the token was to be.
     #[error("no token in {0}: {1}")]
     NoToken(String, io::Error),
+    /// Disks of a machine that keeps none.
+    #[error("--disk: only an I/O server keeps objects: add --role io")]
+    NoDisks,
     /// A file of the machine.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -165,6 +168,31 @@ fn make_disks(paths: &[PathBuf], undo: &mut Undo) -> Result<Vec<Disk>> {
     paths.iter().map(make).collect()
 }
 
+/// The directory of a manager's store, where a new one may begin.
+fn make_store(dir: &Path, undo: &mut Undo) -> Result<PathBuf> {
+    let store = dir.join("store");
+    undo.create_dir_all(&store).map_err(|error| ClusterError::System(store.clone(), error))?;
+    undo.file(beginning::mark(&store));
+    beginning::allow(&store).map_err(|error| ClusterError::System(store.clone(), error))?;
+    Ok(store)
+}
+
+impl JoinRole {
+    fn of_member(self) -> Roles {
+        match self {
+            JoinRole::Io => Roles::IO,
+            JoinRole::Manager => Roles::MANAGER,
+        }
+    }
+
+    fn of_machine(self) -> Role {
+        match self {
+            JoinRole::Io => Role::Io,
+            JoinRole::Manager => Role::Manager,
+        }
+    }
+}
+
 /// Keeps the key in the machine's directory. One that is there is left from an attempt that failed, or was put there to
 /// be used; it is not replaced.
 fn save_key(dir: &Path, key: Option<&ClusterKey>, undo: &mut Undo) -> Result<Option<PathBuf>> {
@@ -219,10 +247,7 @@ pub fn init(arguments: &cli::Init) -> Result<()> {
         disks,
         memory,
     };
-    let store = dir.join("store");
-    undo.create_dir_all(&store).map_err(|error| ClusterError::System(store.clone(), error))?;
-    undo.file(beginning::mark(&store));
-    beginning::allow(&store).map_err(|error| ClusterError::System(store, error))?;
+    make_store(&dir, &mut undo)?;
     let path = dir.join("machine.toml");
     machine.save(&path)?;
     undo.keep();
@@ -243,23 +268,34 @@ pub fn join(arguments: &cli::Join) -> Result<()> {
     let dir = make_dir(&arguments.dir, &mut undo)?;
     let memory = memory_with(arguments.lending)?;
     // Whatever can fail on this machine comes before the manager gives the name away.
+    let is_manager = arguments.roles.contains(&JoinRole::Manager);
+    let is_io = arguments.roles.contains(&JoinRole::Io);
     let disks = match &arguments.disks[..] {
-        [] => make_disks(&[dir.join("disk0")], &mut undo)?,
+        [] if is_io => make_disks(&[dir.join("disk0")], &mut undo)?,
+        [] => Vec::new(),
+        _ if !is_io => return Err(ClusterError::NoDisks),
         disks => make_disks(disks, &mut undo)?,
     };
+    let store = is_manager.then(|| make_store(&dir, &mut undo)).transpose()?;
     let key = save_key(&dir, token.key.as_ref(), &mut undo)?;
     let name = arguments.name.clone().unwrap_or_else(host_name);
     let manager = format!("tcp:{}", token.manager);
     let identity = Identity {
         name: name.clone(),
-        roles: Roles::IO,
+        roles: arguments
+            .roles
+            .iter()
+            .map(|role| role.of_member())
+            .reduce(|a, b| a | b)
+            .expect("there is a default"),
         disks: 0, // it tells them when it starts
         addresses: vec![address.clone()],
         wish: None,
         lends: Lends::default(), // that too
     };
     // Its first start must count as later than this.
-    let directories: Vec<PathBuf> = disks.iter().map(|disk| disk.path.clone()).collect();
+    let directories = store.iter().chain(disks.iter().map(|disk| &disk.path));
+    let directories: Vec<PathBuf> = directories.cloned().collect();
     directories.iter().for_each(|dir| undo.file(dir.join(incarnation::FILE)));
     let incarnation = machine::begin(&directories)?;
     let id = machine::join(&joining_setup(&token, &manager), &identity, incarnation)?;
@@ -268,14 +304,14 @@ pub fn join(arguments: &cli::Join) -> Result<()> {
         volume: 1,
         name,
         node: id.0,
-        roles: vec![Role::Io],
+        roles: arguments.roles.iter().map(|role| role.of_machine()).collect(),
         listen: vec![address],
         listen_mode: None,
         listen_group: None,
         manager: ManagerAddress { node: MANAGER_NODE, addresses: vec![manager] },
         key,
         insecure: token.key.is_none(),
-        store: None,
+        store,
         scrub: arguments.scrubbing.scrub,
         nfs: None,
         exports: Vec::new(),

@@ -134,14 +134,15 @@ const SERVERS: u16 = 4;
 
 /// `trapeze up`: every machine on a thread of this process.
 pub fn up(arguments: &cli::Up) -> Result<(), ServeError> {
-    let cli::Up { servers, disks, listen, insecure, link, .. } = arguments.clone();
+    let cli::Up { servers, managers, disks, listen, insecure, link, .. } = arguments.clone();
     let usual = Shape::of(servers.unwrap_or(SERVERS));
     let memory = memory_for(usual.servers, total_memory());
     let usual = Shape { memory, ..usual };
-    let stores = disks.unwrap_or(usual.stores);
+    let (stores, count) = (disks.unwrap_or(usual.stores), managers.unwrap_or(usual.managers));
     let access = arguments.access.clone();
     let (listened, allowed) = (listen.clone(), access.clone());
-    let shape = Shape { listen: listened, access: allowed, insecure, stores, link, ..usual };
+    let usual = Shape { managers: count, stores, ..usual };
+    let shape = Shape { listen: listened, access: allowed, insecure, link, ..usual };
     arguments.mount.iter().try_for_each(|path| {
         check_mount(path, Some(&arguments.dir))?;
         check_empty(path, arguments.nonempty)
@@ -151,7 +152,7 @@ pub fn up(arguments: &cli::Up) -> Result<(), ServeError> {
     let cluster = LocalCluster::open_or_create(&arguments.dir, &shape)?;
     output::say_when();
     let made = cluster.made();
-    let asked = ClusterOptions { servers, disks, listen, insecure, access };
+    let asked = ClusterOptions { servers, managers, disks, listen, insecure, access };
     let told = bound.as_ref().map(nfs::told);
     let run = run_up(arguments, cluster, &asked, usual.memory, bound);
     let Ran { cluster, mounted, nfs } = match run {
@@ -166,8 +167,12 @@ pub fn up(arguments: &cli::Up) -> Result<(), ServeError> {
             return Err(error);
         }
     };
-    let (dir, servers) = (cluster.cluster().dir().display(), cluster.cluster().machines.len() - 1);
-    println!("cluster of a manager and {servers} I/O servers, data in {dir}");
+    let (dir, servers) = (cluster.cluster().dir().display(), cluster.cluster().servers());
+    let managers = match cluster.cluster().managers() {
+        1 => "a manager".to_string(),
+        managers => format!("{managers} managers"),
+    };
+    println!("cluster of {managers} and {servers} I/O servers, data in {dir}");
     println!("every file has one copy: a lost disk loses its part of every file");
     told.into_iter().for_each(|text| println!("{text}"));
     match &arguments.mount {
@@ -208,7 +213,7 @@ fn run_up(
 ) -> Result<Ran, ServeError> {
     cluster.check(asked)?;
     let lending = arguments.lending;
-    let lenders = cluster.machines.len() - 1 + usize::from(arguments.mount.is_some());
+    let lenders = cluster.servers() + usize::from(arguments.mount.is_some());
     check_lending(&lending, memory.pool, lenders as u64)?;
     output::log_to(&cluster.log_of("up"))?;
     let cluster = Embedded::of_cluster(cluster.lending(lending).scrubbing(arguments.scrubbing))?;

@@ -128,7 +128,7 @@ impl Files {
             if let Some(size) = changes.size {
                 state.cut(size);
             }
-            state.note_incarnation(self.names.incarnation());
+            state.note_incarnation(self.names.incarnation(file.id));
             state.absorb_own(entry, asked, self.cx.now());
             state.generation = self.generation.get();
             if changes.size.is_some() || changes.mtime.is_some() {

@@ -7,6 +7,7 @@ use crate::{Config, Files, serve};
 use members::{Identity, Member, Roles, Standing, ToldDisk, Verdict};
 use names::{IoServer, VolumeSettings};
 use node::{Bug, Cx};
+use std::collections::BTreeSet;
 use std::time::Duration;
 use store::{Store, StoreError};
 use stripe::{Server, ServerConfig};
@@ -40,13 +41,15 @@ pub struct ManagerRole {
     pub servers: Vec<IoServer>,
     /// In which time all of the stores is read once; never when there is none.
     pub scrub: Option<Duration>,
+    /// The manager that the volume was made at; `None` is this one.
+    pub first: Option<NodeId>,
 }
 
 impl ManagerRole {
     /// With the usual period of the scrub, and without servers of its own.
     pub fn new(names: Store, members: Option<Store>, volume: VolumeSettings) -> ManagerRole {
         let scrub = Some(node::limits::SCRUB_PERIOD);
-        ManagerRole { names, members, volume, servers: Vec::new(), scrub }
+        ManagerRole { names, members, volume, servers: Vec::new(), scrub, first: None }
     }
 }
 
@@ -107,11 +110,19 @@ pub fn start(cx: &Cx, roles: NodeRoles) -> Result<Services, StartError> {
         let confirms = is_member || config.confirms;
         start_io(cx, ServerConfig { confirms, ..config }, &memory)
     });
+    let volume = roles.manager.as_ref().map(|role| role.volume.volume);
     let (manager, members) = match roles.manager {
         Some(role) => start_manager(cx, role)?,
         None => (None, None),
     };
     let member = roles.member.map(|(at, identity)| members::Client::start(cx, at, identity));
+    if let (Some(manager), Some(member)) = (&manager, &member) {
+        cx.spawn("cluster: sites", spread_sites(cx.clone(), manager.weak(), member.clone()));
+        if members.is_none() {
+            let objects = stripe::Client::new(cx, volume.unwrap_or_default());
+            cx.spawn("cluster: servers", follow_from_afar(member.clone(), manager.weak(), objects));
+        }
+    }
     if let (Some(memory), Some(member)) = (&memory, &member) {
         cx.spawn("cluster: memory", follow_lenders(memory.clone(), member.clone()));
     }
@@ -141,7 +152,7 @@ fn start_client(cx: &Cx, client: ClientRole, objects: stripe::Client) -> Files {
 type Managing = (Option<names::Handle>, Option<members::Service>);
 
 fn start_manager(cx: &Cx, role: ManagerRole) -> Result<Managing, StartError> {
-    let ManagerRole { names, members, volume, servers, scrub } = role;
+    let ManagerRole { names, members, volume, servers, scrub, first } = role;
     let objects = stripe::Client::new(cx, volume.volume);
     let members = match members {
         Some(store) => Some(members::serve(
@@ -155,7 +166,7 @@ fn start_manager(cx: &Cx, role: ManagerRole) -> Result<Managing, StartError> {
         Some(members) => witnesses(members.registry().members()),
         None => servers.iter().map(|server| server.id).collect(),
     };
-    let config = names::Config { volume, servers, witnesses, scrub };
+    let config = names::Config { volume, servers, witnesses, scrub, first };
     let manager = names::serve(cx, config, names, objects.clone())?;
     if let Some(members) = &members {
         let rows = members.clone();
@@ -304,22 +315,73 @@ async fn follow_lenders(memory: netmem::Service, member: members::Client) {
     }
 }
 
-/// New files go to the I/O servers that are members and alive; with none alive, to those that were.
+/// The manager goes by the members that it keeps itself.
 async fn follow(members: members::Service, manager: names::Handle, objects: stripe::Client) {
     loop {
         let changed = members.changed();
-        let gone = gone_disks(members.registry().members());
-        manager.set_gone(&gone);
-        objects.set_gone(gone);
-        let servers: Vec<IoServer> = {
-            let registry = members.registry();
-            let takes = |m: &&Member| m.alive && m.roles.contains(Roles::IO) && m.disks != 0;
-            let all = registry.members().filter(takes);
-            all.map(|m| IoServer { id: m.id, disks: m.disks, retired: false }).collect()
-        };
-        if !servers.is_empty() {
-            manager.set_servers(&servers);
-        }
+        let all: Vec<Member> = members.registry().members().cloned().collect();
+        set_servers(&manager, &objects, &all);
         changed.await;
+    }
+}
+
+/// The same for a manager that another one tells who the members are.
+async fn follow_from_afar(
+    member: members::Client,
+    manager: impl Fn() -> Option<names::Handle>,
+    objects: stripe::Client,
+) {
+    while let Some(manager) = manager() {
+        let changed = member.changed();
+        let all: Vec<Member> = member.directory().iter().cloned().collect();
+        set_servers(&manager, &objects, &all);
+        drop(manager);
+        changed.await;
+    }
+}
+
+/// New files go to the I/O servers that are members and alive; with none alive, to those that were.
+fn set_servers(manager: &names::Handle, objects: &stripe::Client, members: &[Member]) {
+    let gone = gone_disks(members.iter());
+    manager.set_gone(&gone);
+    objects.set_gone(gone);
+    let takes = |m: &&Member| m.alive && m.roles.contains(Roles::IO) && m.disks != 0;
+    let all = members.iter().filter(takes);
+    let servers: Vec<IoServer> =
+        all.map(|m| IoServer { id: m.id, disks: m.disks, retired: false }).collect();
+    if !servers.is_empty() {
+        manager.set_servers(&servers);
+    }
+}
+
+/// Pause before a site that could not be handed over, or the next one, is tried.
+const SPREAD_PAUSE: Duration = Duration::from_secs(1);
+
+/// Hands sites over until all managers have as many, when one has joined.
+async fn spread_sites(
+    cx: Cx,
+    manager: impl Fn() -> Option<names::Handle>,
+    member: members::Client,
+) {
+    while let Some(manager) = manager() {
+        let changed = member.changed();
+        let is_manager = |m: &&Member| m.roles.contains(Roles::MANAGER) && !m.gone;
+        let all: BTreeSet<NodeId> =
+            member.directory().iter().filter(is_manager).map(|m| m.id).collect();
+        let next = match all.contains(&cx.id()) {
+            true => names::next_move(&manager.sites(), cx.id(), &all),
+            false => None, // who is there is not known yet
+        };
+        let given = match next {
+            Some((site, to)) => Some(manager.give(site, to).await),
+            None => None,
+        };
+        drop(manager);
+        match given {
+            None => drop(node::race(changed, cx.sleep(SPREAD_PAUSE)).await),
+            Some(Ok(())) => {}
+            // In use just now, or its next manager is away.
+            Some(Err(_)) => cx.sleep(SPREAD_PAUSE).await,
+        }
     }
 }

@@ -75,7 +75,7 @@ impl Files {
         how: How,
     ) -> Result<FileReply, Errno> {
         let open = Some(permissions(flags));
-        let (asked, incarnation) = (self.cx.now(), self.names.incarnation());
+        let (asked, incarnation) = (self.cx.now(), self.names.incarnation(parent));
         let (entry, made) = self.names.create(who, parent, name, mode, how, open).await?;
         self.note_name(parent, name, &entry);
         let file = self.learn(entry, asked);
@@ -97,7 +97,7 @@ impl Files {
         mode: u32,
         flags: u32,
     ) -> Result<FileReply, Errno> {
-        let (asked, incarnation) = (self.cx.now(), self.names.incarnation());
+        let (asked, incarnation) = (self.cx.now(), self.names.incarnation(parent));
         let entry = self.names.create_unnamed(who, parent, mode, permissions(flags)).await?;
         let file = self.learn(entry, asked);
         self.note_own(&file);
@@ -113,7 +113,7 @@ impl Files {
         flags: u32,
     ) -> Result<FileReply, Errno> {
         let linked = self.file(id).state.borrow().entry.attr.links > 0;
-        let (asked, incarnation) = (self.cx.now(), self.names.incarnation());
+        let (asked, incarnation) = (self.cx.now(), self.names.incarnation(id));
         let entry = self.open_believed(who, id, permissions(flags)).await?;
         let file = self.learn(entry, asked);
         if linked && entry.attr.links == 0 {

@@ -27,7 +27,7 @@ impl Files {
 
     pub(crate) fn absorb(&self, file: &Rc<File>, entry: Entry, asked: Time) {
         self.with_written(file, |state| {
-            state.note_incarnation(self.names.incarnation());
+            state.note_incarnation(self.names.incarnation(file.id));
             state.absorb(entry, asked, self.cx.now());
             state.generation = self.generation.get();
         });
@@ -201,7 +201,7 @@ impl Files {
     }
 
     async fn open_session(&self, file: &Rc<File>) -> Result<(), Errno> {
-        let (asked, incarnation) = (self.cx.now(), self.names.incarnation());
+        let (asked, incarnation) = (self.cx.now(), self.names.incarnation(file.id));
         let entry =
             self.patiently(async || self.names.open(&Who::ROOT, file.id, WRITE).await).await?;
         self.absorb(file, entry, asked);
@@ -365,7 +365,7 @@ impl Files {
 
     async fn end_session(&self, file: &Rc<File>) -> Result<(), Errno> {
         let ((outcome, mark), asked) = (outcome(file), self.cx.now());
-        let incarnation = self.names.incarnation();
+        let incarnation = self.names.incarnation(file.id);
         let entry = self.patiently(async || self.names.close(file.id, Some(outcome)).await).await?;
         self.with_written(file, |state| {
             state.sessions -= 1;

@@ -74,7 +74,7 @@ impl Files {
         self.tell_loss(&open.file).await?;
         let known = {
             let mut state = open.file.state.borrow_mut();
-            state.note_incarnation(self.names.incarnation());
+            state.note_incarnation(self.names.incarnation(open.file.id));
             state.names_mark <= self.synced.get() && !state.lost_session
         };
         if known || self.cx.has_bug(Bug::NamesNotSynced) {

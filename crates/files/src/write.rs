@@ -259,8 +259,8 @@ impl Files {
     /// file and nobody here has it open: in the manager's incarnation that was told of it no power cut can have taken
     /// it.
     fn note_refused(&self, state: &mut State, errno: Errno, bytes: u64) {
-        let alive =
-            state.told_incarnation != 0 && state.told_incarnation == self.names.incarnation();
+        let incarnation = self.names.incarnation(state.entry.attr.file);
+        let alive = state.told_incarnation != 0 && state.told_incarnation == incarnation;
         if errno == Errno::ESTALE && state.handles == 0 && alive {
             return;
         }

@@ -79,5 +79,6 @@ pub use salvage::{LOST_FOUND, Salvaged};
 pub use servers::{IoServer, homes_of};
 pub use service::{Config, Handle, QuarantineCounters, REFUSED, serve};
 pub use sessions::{Claim, Final};
+pub use sites::{Ownership, next_move};
 pub use transaction::{CallName, Transaction};
 pub use unnamed::Unnamed;

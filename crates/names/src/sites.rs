@@ -1,7 +1,7 @@
 //! The sites of a manager, and where the others are as far as it knows.
 
 use std::collections::BTreeSet;
-use wire::{FileId, NodeId, SiteOwner, Sites};
+use wire::{FileId, NodeId, SITES, SiteOwner, Sites};
 
 /// The sites as one manager sees them. That it owns one stands in its store; of the others it knows what it heard.
 #[derive(Clone, Debug)]
@@ -89,6 +89,23 @@ impl Ownership {
     }
 }
 
+/// The next site that `own` hands over so that all of `managers` have as many, and to whom. Site 0, with the root, stays
+/// where the volume was made. Who is not among them gives away all it has, and gets nothing.
+pub fn next_move(sites: &Sites, own: NodeId, managers: &BTreeSet<NodeId>) -> Option<(u8, NodeId)> {
+    let count = |manager: NodeId| sites.of(manager).count();
+    let share = |at: usize| SITES / managers.len() + usize::from(at < SITES % managers.len());
+    let shares = managers.iter().enumerate().map(|(at, manager)| (*manager, share(at)));
+    let own_share =
+        shares.clone().find(|(manager, _)| *manager == own).map_or(0, |(_, share)| share);
+    if count(own) <= own_share {
+        return None;
+    }
+    let lacks = |(manager, share): (NodeId, usize)| (share.saturating_sub(count(manager)), manager);
+    let (lack, neediest) = shares.map(lacks).max()?;
+    let site = sites.of(own).filter(|site| *site != 0).last()?;
+    (lack > 0).then_some((site, neediest))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -111,5 +128,26 @@ mod tests {
         assert!(heard.learn(9, SiteOwner { epoch: 5, manager: two }));
         sites.hear(&heard);
         assert!(!sites.owns(9), "this manager's store is an older copy");
+    }
+
+    #[test]
+    fn sites_end_spread_evenly_whoever_comes_and_goes() {
+        let mut sites = Sites::all_at(NodeId(1));
+        let mut epoch = 0;
+        for managers in [&[1u16, 2][..], &[1, 2, 3, 4], &[1, 3], &[1], &[1, 2, 3, 4, 5, 6, 7]] {
+            let managers: BTreeSet<NodeId> = managers.iter().copied().map(NodeId).collect();
+            let mut moves = 0;
+            while let Some((site, manager)) =
+                (1..8).find_map(|own| next_move(&sites, NodeId(own), &managers))
+            {
+                epoch += 1;
+                assert!(site != 0 && sites.learn(site, SiteOwner { epoch, manager }));
+                moves += 1;
+                assert!(moves <= SITES, "each site moves once");
+            }
+            let counts: Vec<usize> = managers.iter().map(|one| sites.of(*one).count()).collect();
+            assert!(counts.iter().max().unwrap() - counts.iter().min().unwrap() <= 1, "{counts:?}");
+            assert_eq!(counts.iter().sum::<usize>(), SITES);
+        }
     }
 }

@@ -97,6 +97,61 @@ pub fn manager(servers: Vec<IoServer>, lends_mib: u32, scrub: Option<Duration>) 
     })
 }
 
+/// A manager beside the one at `first`, for these I/O servers.
+fn more_manager(
+    first: NodeId,
+    servers: Vec<IoServer>,
+    managers: Vec<NodeId>,
+    scrub: Option<Duration>,
+) -> Role {
+    Rc::new(move |boot| {
+        let names = open(boot, StoreId::Names, names_store()).map_err(|error| error.to_string())?;
+        let usual = ManagerRole::new(names, None, names::VolumeSettings::new(VOLUME));
+        let (servers, first, scrub) = (servers.clone(), Some(first), scrub.or(usual.scrub));
+        let role = ManagerRole { servers, first, scrub, ..usual };
+        let started = started(boot, NodeRoles { manager: Some(role), ..NodeRoles::default() })?;
+        move_sites(boot, started.as_ref(), managers.clone());
+        Ok(started)
+    })
+}
+
+/// A manager that also moves sites.
+fn moving_sites(role: Role, managers: Vec<NodeId>) -> Role {
+    Rc::new(move |boot| {
+        let started = role(boot)?;
+        move_sites(boot, started.as_ref(), managers.clone());
+        Ok(started)
+    })
+}
+
+fn move_sites(boot: &Boot<'_>, started: &dyn Any, managers: Vec<NodeId>) {
+    let services: &files::cluster::Services = started.downcast_ref().expect("the services");
+    let manager = services.manager.as_ref().expect("a manager").weak();
+    boot.cx.spawn("site mover", site_mover(boot.cx.clone(), manager, managers));
+}
+
+/// Pause between two moves of sites of a manager while they are being spread, and from then on.
+const SPREAD_PAUSE: Duration = Duration::from_millis(5);
+const MOVE_PAUSE: Duration = Duration::from_secs(2);
+
+/// Spreads the sites over all managers, then has one move now and then.
+async fn site_mover(cx: Cx, manager: impl Fn() -> Option<names::Handle>, managers: Vec<NodeId>) {
+    let all = managers.iter().copied().collect();
+    while let Some(manager) = manager() {
+        let sites = manager.sites();
+        let next = names::next_move(&sites, cx.id(), &all);
+        cx.sleep(if next.is_some() { SPREAD_PAUSE } else { MOVE_PAUSE }).await;
+        let (site, to) = next.unwrap_or_else(|| {
+            let any = |count: usize| (cx.random() % count as u64) as usize;
+            let own: Vec<u8> = sites.of(cx.id()).collect();
+            let site = own.get(any(own.len().max(1))).copied().unwrap_or_default();
+            (site, managers[any(managers.len())])
+        });
+        // One that is in use, or whose next manager is away, moves another time.
+        let _ = manager.give(site, to).await;
+    }
+}
+
 /// An I/O server with a disk or more.
 pub fn server(
     manager: NodeId,
@@ -218,22 +273,27 @@ fn stopping(role: Role, backups: Backups) -> Role {
 
 /// The roles of a cluster for [`crate::run::run`], with these planted bugs.
 pub fn roles(experiment: &Experiment, bugs: u128) -> Roles {
-    let Members { manager: at, servers, .. } = Members::of(experiment);
+    let members = Members::of(experiment);
+    let (at, servers, managers) = (members.manager, members.servers.clone(), members.managers());
     let lends_mib = experiment.shape.lend_mib;
     let cache_bytes = if lends_mib > 0 { CACHE_BESIDE_MEMORY_BYTES } else { CACHE_BYTES };
     let disks = all_disks(experiment.shape.disks);
     let scrub = experiment.shape.scrub();
     let servers = servers.into_iter().map(|id| IoServer { disks, ..IoServer::from(id) });
+    let servers: Vec<IoServer> = servers.collect();
     let changes = (experiment.shape.moves_per_minute, experiment.shape.widens_per_minute);
     let backups = Backups::default();
     let taken = experiment.restores().then(|| backups.clone());
     let salvages = experiment.salvages();
     let checkpoint_bytes = salvages.then_some(CHECKPOINT_BYTES);
-    let manager = manager(servers.collect(), lends_mib, scrub);
+    let more_manager = more_manager(at, servers.clone(), managers.clone(), scrub);
+    let manager = manager(servers, lends_mib, scrub);
+    let manager = if managers.len() > 1 { moving_sites(manager, managers) } else { manager };
     let server = server(at, cache_bytes, lends_mib, scrub, checkpoint_bytes);
     let with_stop = |role: Role| if salvages { stopping(role, backups.clone()) } else { role };
     Roles {
         manager: with_stop(manager),
+        more_manager,
         server: with_stop(server),
         mount: mount(at, changes, lends_mib, taken),
         bugs,

@@ -59,6 +59,8 @@ pub struct Shape {
     pub disks: u16,
     /// Mounts, each on a machine of its own.
     pub mounts: u16,
+    /// File managers beside the first, each on a machine of its own. Sites go from one to another all the time.
+    pub more_managers: u16,
     /// Applications on each mount.
     pub workers: u16,
     /// Files that all applications use.
@@ -93,6 +95,7 @@ impl Default for Shape {
             servers,
             disks,
             mounts,
+            more_managers: 0,
             workers,
             shared_files: 2,
             file_kib: 256,

@@ -12,6 +12,8 @@ pub struct Members {
     pub servers: Vec<NodeId>,
     /// The mounts.
     pub mounts: Vec<NodeId>,
+    /// File managers beside the first.
+    pub more_managers: Vec<NodeId>,
 }
 
 impl Members {
@@ -19,14 +21,23 @@ impl Members {
     pub fn of(experiment: &Experiment) -> Members {
         let servers = 2..2 + experiment.shape.servers;
         let mounts = servers.end..servers.end + experiment.shape.mounts;
+        let more_managers = mounts.end..mounts.end + experiment.shape.more_managers;
         Members {
             manager: NodeId(1),
             servers: servers.map(NodeId).collect(),
             mounts: mounts.map(NodeId).collect(),
+            more_managers: more_managers.map(NodeId).collect(),
         }
     }
 
+    /// All machines that keep data: the managers, and the servers.
     pub(crate) fn keepers(&self) -> Vec<NodeId> {
-        std::iter::once(self.manager).chain(self.servers.iter().copied()).collect()
+        let more = self.servers.iter().chain(&self.more_managers);
+        std::iter::once(self.manager).chain(more.copied()).collect()
+    }
+
+    /// All file managers.
+    pub(crate) fn managers(&self) -> Vec<NodeId> {
+        std::iter::once(self.manager).chain(self.more_managers.iter().copied()).collect()
     }
 }

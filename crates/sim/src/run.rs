@@ -29,6 +29,8 @@ const SETTLE: Picos = Picos::seconds(60);
 pub struct Roles {
     /// The first machine.
     pub manager: Role,
+    /// Machines after the mounts.
+    pub more_manager: Role,
     /// Machines 2 and on.
     pub server: Role,
     /// Machines after the servers.
@@ -117,10 +119,12 @@ impl Run {
         for node in &members.mounts {
             add(&mut world, *node, 0, experiment, roles, &roles.mount, &mut random);
         }
+        for node in &members.more_managers {
+            add(&mut world, *node, 1, experiment, roles, &roles.more_manager, &mut random);
+        }
         *world.network_mut().rules_mut() = experiment.faults.rules();
         let mut workload = Workload::new(seed, &members.mounts, shape);
-        let keepers = members.keepers();
-        let trouble = Trouble::new(seed, experiment.faults, keepers, members.mounts.clone());
+        let trouble = Trouble::new(seed, experiment.faults, &members);
         world.nodes().into_iter().for_each(|node| world.start(node));
         workload.start(&mut world, &mut random);
         world.set_timer(TICK, TICK_TIMER);

@@ -4,6 +4,7 @@
 use crate::experiment::Faults;
 use crate::faults::{Nodes, Rule};
 use crate::limits::PAUSE_MS_MAX;
+use crate::nodes::Members;
 use crate::queue::Picos;
 use crate::random::{MILLION, Random};
 use crate::storage::Crash;
@@ -29,17 +30,20 @@ enum Cure {
 pub struct Trouble {
     faults: Faults,
     random: Random,
-    /// Machines that keep data: the manager, then the servers.
+    /// Machines that keep data: the managers, and the servers.
     keepers: Vec<NodeId>,
+    managers: Vec<NodeId>,
     mounts: Vec<NodeId>,
     cures: Vec<(Picos, Cure)>,
 }
 
 impl Trouble {
     /// Trouble for these machines.
-    pub fn new(seed: u64, faults: Faults, keepers: Vec<NodeId>, mounts: Vec<NodeId>) -> Trouble {
+    pub fn new(seed: u64, faults: Faults, members: &Members) -> Trouble {
         let random = Random::new(seed, "trouble");
-        Trouble { faults, random, keepers, mounts, cures: Vec::new() }
+        let (keepers, managers) = (members.keepers(), members.managers());
+        let mounts = members.mounts.clone();
+        Trouble { faults, random, keepers, managers, mounts, cures: Vec::new() }
     }
 
     /// A tick: cures what is due, and may do harm.
@@ -125,7 +129,7 @@ impl Trouble {
             });
             if crash == Crash::Power {
                 model.names.note_power_cut(world.now());
-                if self.keepers.first() == Some(&node) {
+                if self.managers.contains(&node) {
                     model.names.manager_power_cut(world.now());
                 }
                 model.data.power_cut();
@@ -176,7 +180,7 @@ impl Trouble {
             match cure {
                 Cure::Start(node) if world.is_up(node) => {}
                 // A manager says that its disk is full and ends; who watches over it starts it again.
-                Cure::Start(node) if node == self.keepers[0] && is_full(world, node) => {
+                Cure::Start(node) if self.managers.contains(&node) && is_full(world, node) => {
                     self.cures.push((now + TICK, cure));
                 }
                 Cure::Start(node) => world.start(node),

@@ -56,7 +56,7 @@ struct Cluster(World);
 impl Cluster {
     fn new(seed: u64) -> Cluster {
         let experiment = lending(Experiment { faults: Faults::NONE, ..Experiment::default() });
-        let Members { manager, servers, mounts } = Members::of(&experiment);
+        let Members { manager, servers, mounts, .. } = Members::of(&experiment);
         let roles = roles(&experiment, 0);
         let mut world = World::new(seed, LinkModel::default(), Trace::default());
         let disks = |id, disks| MachineConfig { disks, ..MachineConfig::new(id) };

@@ -26,7 +26,7 @@ async fn work(client: Client<Asks>) -> bool {
 
 fn run(seed: u64) -> (bool, u64, String) {
     let experiment = Experiment { faults: Faults::NONE, ..Experiment::default() };
-    let Members { manager, servers, mounts } = Members::of(&experiment);
+    let Members { manager, servers, mounts, .. } = Members::of(&experiment);
     let roles = cluster::roles(&experiment, 0);
     let mut world = World::new(seed, LinkModel::default(), Trace::default());
     let disks = |id, disks| MachineConfig { disks, ..MachineConfig::new(id) };

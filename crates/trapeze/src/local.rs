@@ -39,7 +39,17 @@ struct Description {
     format: u32,
     cluster: String,
     servers: u16,
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    managers: u16,
     insecure: bool,
+}
+
+fn one() -> u16 {
+    1
+}
+
+fn is_one(number: &u16) -> bool {
+    *number == 1
 }
 
 /// Why a directory cannot be used for a cluster.
@@ -131,7 +141,9 @@ impl LocalLink {
 pub struct Shape {
     /// I/O servers.
     pub servers: u16,
-    /// Disks of each.
+    /// File managers.
+    pub managers: u16,
+    /// Disks of each I/O server.
     pub stores: u16,
     /// Slows every disk down.
     pub limit: Option<String>,
@@ -151,8 +163,8 @@ impl Shape {
     /// `servers` servers with a disk each.
     pub fn of(servers: u16) -> Shape {
         let (memory, link, access) = (Memory::default(), LocalLink::Shm, ListenAccess::default());
-        let (stores, limit, listen, insecure) = (1, None, None, false);
-        Shape { servers, stores, limit, memory, listen, insecure, link, access }
+        let (managers, stores, limit, listen, insecure) = (1, 1, None, None, false);
+        Shape { servers, managers, stores, limit, memory, listen, insecure, link, access }
     }
 
     /// The same to be measured: what the first use of memory costs is nobody's speed. Where memory is short, as usual.
@@ -169,7 +181,9 @@ impl Shape {
 pub struct ClusterOptions {
     /// I/O servers.
     pub servers: Option<u16>,
-    /// Disks of each.
+    /// File managers.
+    pub managers: Option<u16>,
+    /// Disks of each I/O server.
     pub disks: Option<u16>,
     /// An address for other machines.
     pub listen: Option<String>,
@@ -184,7 +198,7 @@ pub struct ClusterOptions {
 pub struct LocalCluster {
     dir: PathBuf,
     made: Option<Made>,
-    /// The manager first, then the I/O servers.
+    /// The first manager, then the I/O servers, then the other managers.
     pub machines: Vec<Machine>,
     _lock: File,
 }
@@ -192,7 +206,7 @@ pub struct LocalCluster {
 impl LocalCluster {
     /// Opens the cluster in `dir`, or makes one of this shape when the directory is empty or not there.
     pub fn open_or_create(dir: &Path, shape: &Shape) -> Result<LocalCluster, LocalError> {
-        check(dir)?;
+        check(dir, shape.managers)?;
         // Where there is a directory already, what is in it is made, not itself.
         let had_dir = dir.is_dir();
         fs::create_dir_all(dir).map_err(|error| LocalError::System(dir.into(), error))?;
@@ -219,12 +233,13 @@ impl LocalCluster {
 
     /// Refuses a shape that is asked for and is not the one that the cluster was made with.
     pub fn check(&self, asked: &ClusterOptions) -> Result<(), LocalError> {
-        let servers = self.machines.len() - 1;
+        let (servers, managers) = (self.servers(), self.managers());
         let (manager, first) = (&self.machines[0], &self.machines[1]);
         let disks = first.disks.len();
         let listens = |address: &String| manager.listen.contains(&format!("tcp:{address}"));
         let differs = [
             (asked.servers.is_some_and(|n| usize::from(n) != servers), "--servers"),
+            (asked.managers.is_some_and(|n| usize::from(n) != managers), "--managers"),
             (asked.disks.is_some_and(|n| usize::from(n) != disks), "--disks"),
             (asked.listen.as_ref().is_some_and(|address| !listens(address)), "--listen"),
             (asked.insecure && !manager.insecure, "--insecure"),
@@ -238,10 +253,21 @@ impl LocalCluster {
         };
         let encryption = if manager.insecure { "without encryption" } else { "with encryption" };
         let made = format!(
-            "with {servers} servers, {disks} disks each, {encryption}, listening at {}",
+            "with {servers} servers, {disks} disks each, {managers} manager{}, {encryption}, listening at {}",
+            if managers == 1 { "" } else { "s" },
             manager.listen.join(" and ")
         );
         Err(LocalError::Made { path: self.dir.clone(), made, flag })
+    }
+
+    /// How many I/O servers it has.
+    pub fn servers(&self) -> usize {
+        self.machines.iter().filter(|machine| machine.is(Role::Io)).count()
+    }
+
+    /// How many file managers it has.
+    pub fn managers(&self) -> usize {
+        self.machines.iter().filter(|machine| machine.is(Role::Manager)).count()
     }
 
     /// With I/O servers that lend this, where it says anything, whatever their configurations say.
@@ -308,11 +334,12 @@ impl Made {
 }
 
 /// Whether machines can listen in it, before it is made.
-fn check(dir: &Path) -> Result<(), LocalError> {
-    // Where it is, or will be; the manager has the longest name.
+fn check(dir: &Path, managers: u16) -> Result<(), LocalError> {
+    // Where it is, or will be; a manager has the longest name.
+    let longest = if managers == 1 { "run/manager.sock" } else { "run/manager99.sock" };
     let full = dir.canonicalize().or_else(|_| std::path::absolute(dir));
     let full = full.map_err(|error| LocalError::System(dir.into(), error))?;
-    Ok(check_socket(&full.join("run/manager.sock"))?)
+    Ok(check_socket(&full.join(longest))?)
 }
 
 /// The address `number` ports after this one.
@@ -325,7 +352,7 @@ fn after(listen: &str, number: u16) -> Option<String> {
 /// Whether the manager, the I/O servers and a mount have addresses for other machines.
 fn check_listen(shape: &Shape) -> Result<(), LocalError> {
     let Some(listen) = &shape.listen else { return Ok(()) };
-    let last = shape.servers + 1;
+    let last = shape.servers + shape.managers;
     let wrong = |why| LocalError::Listen(listen.clone(), u16::MAX - last, why);
     own_address(listen).map_err(wrong)?;
     after(listen, last).map(drop).ok_or_else(|| wrong(String::new()))
@@ -360,8 +387,6 @@ fn create(dir: &Path, shape: &Shape) -> Result<(), LocalError> {
         let folder = dir.join(folder);
         fs::create_dir_all(&folder).map_err(system(&folder))?;
     }
-    let store = dir.join("manager");
-    beginning::allow(&store).map_err(system(&store))?;
     ClusterKey(random::bytes()).save(&dir.join("key"))?;
     let id: [u8; 8] = random::bytes();
     let cluster = format!("{:016x}", u64::from_le_bytes(id));
@@ -369,10 +394,13 @@ fn create(dir: &Path, shape: &Shape) -> Result<(), LocalError> {
         for disk in &machine.disks {
             new_disk::allow(&disk.path).map_err(system(&disk.path))?;
         }
+        if let Some(store) = &machine.store {
+            beginning::allow(store).map_err(system(store))?;
+        }
         machine.save(&dir.join(format!("{}.toml", machine.name)))?;
     }
-    let (servers, insecure) = (shape.servers, shape.insecure);
-    let description = Description { format: FORMAT, cluster, servers, insecure };
+    let Shape { servers, managers, insecure, .. } = *shape;
+    let description = Description { format: FORMAT, cluster, servers, managers, insecure };
     let text = toml::to_string(&description).expect("plain values");
     // All that was made so far, before the file that says that it is there.
     let synced = File::open(dir).and_then(|open| Ok(rustix::fs::syncfs(open)?));
@@ -405,16 +433,22 @@ fn machines(dir: &Path, cluster: &str, shape: &Shape) -> Vec<Machine> {
         memory: shape.memory,
         name,
     };
-    let manager = common("manager".to_string(), MANAGER_NODE);
     let (pool, cache) = (crate::size::Size(MANAGER_POOL_BYTES), crate::size::Size(0));
     let small = Memory { pool, cache, ..Memory::default() };
-    let manager = Machine {
+    let manager = |name: String, node| Machine {
         roles: vec![Role::Manager],
-        store: Some(dir.join("manager")),
-        listen: manager_addresses.clone(),
+        store: Some(dir.join(&name)),
         memory: small,
-        ..manager
+        ..common(name, node)
     };
+    let listening = |machine: Machine, number: u16| {
+        let elsewhere = shape.listen.as_ref().and_then(|listen| after(listen, number));
+        let elsewhere = elsewhere.map(|address| format!("tcp:{address}"));
+        let listen = machine.listen.iter().cloned().chain(elsewhere).collect();
+        Machine { listen, ..machine }
+    };
+    let first = manager("manager".to_string(), MANAGER_NODE);
+    let first = Machine { listen: manager_addresses.clone(), ..first };
     let servers = (1..=shape.servers).map(|number| {
         let machine = common(format!("io{number}"), MANAGER_NODE + number);
         let disk = |store| Disk {
@@ -422,12 +456,13 @@ fn machines(dir: &Path, cluster: &str, shape: &Shape) -> Vec<Machine> {
             limit: shape.limit.clone(),
         };
         let disks = (0..shape.stores).map(disk).collect();
-        let elsewhere = shape.listen.as_ref().and_then(|listen| after(listen, number));
-        let elsewhere = elsewhere.map(|address| format!("tcp:{address}"));
-        let listen = machine.listen.iter().cloned().chain(elsewhere).collect();
-        Machine { roles: vec![Role::Io], disks, listen, ..machine }
+        listening(Machine { roles: vec![Role::Io], disks, ..machine }, number)
     });
-    std::iter::once(manager).chain(servers).collect()
+    let others = (2..=shape.managers).map(|number| {
+        let behind = shape.servers + number - 1;
+        listening(manager(format!("manager{number}"), MANAGER_NODE + behind), behind)
+    });
+    std::iter::once(first).chain(servers).chain(others).collect()
 }
 
 fn load(dir: &Path) -> Result<Vec<Machine>, LocalError> {
@@ -444,7 +479,8 @@ fn load(dir: &Path) -> Result<Vec<Machine>, LocalError> {
     }
     let description: Description = toml::from_str(&text).map_err(syntax)?;
     let servers = (1..=description.servers).map(|number| format!("io{number}"));
-    let names = std::iter::once("manager".to_string()).chain(servers);
+    let others = (2..=description.managers).map(|number| format!("manager{number}"));
+    let names = std::iter::once("manager".to_string()).chain(servers).chain(others);
     let load = |name: String| {
         let path = dir.join(format!("{name}.toml"));
         let machine = Machine::load(&path)?;

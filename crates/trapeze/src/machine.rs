@@ -363,12 +363,13 @@ pub fn run_as(machine: &Machine, setup: &Setup) -> Result<Running, MachineError>
     let losses = disks.iter().flat_map(|disks| disks.lost());
     let lost: Vec<_> = losses.map(|(disk, why)| (disk.0, why.to_string())).collect();
     let store = machine.store.as_ref().filter(|_| machine.is(Role::Manager));
-    let manager = store.map(|store| open_manager(store, setup.volume)).transpose()?;
+    let first = (machine.node != setup.manager.0.0).then_some(setup.manager.0);
+    let manager = store.map(|store| open_manager(store, setup.volume, first)).transpose()?;
     let (count, id) = (machine.disks.len() as u16, NodeId(machine.node));
     let scrub = machine.scrub.unwrap_or_default().span();
     // Before it has any link of its own, and with the locks of its directories held.
     let directories = directories(machine, store, &lost);
-    if store.is_none() {
+    if store.is_none() || first.is_some() {
         stranger::only_one(setup, machine, &directories)?;
     }
     let this = (id, begin(&directories)?);
@@ -457,16 +458,25 @@ fn open_disks(machine: &Machine) -> Result<Option<Disks>, MachineError> {
     Ok(Some(Disks::open(&configs, Engine::Auto)?))
 }
 
-fn open_manager(dir: &Path, volume: VolumeId) -> Result<(ManagerRole, Stores), MachineError> {
+/// The stores of a manager; only the first one, at which the volume was made, keeps the members.
+fn open_manager(
+    dir: &Path,
+    volume: VolumeId,
+    first: Option<NodeId>,
+) -> Result<(ManagerRole, Stores), MachineError> {
     beginning::check(dir)?;
     let owner = beginning::owner(dir);
     let names = open_store(dir, StoreId::Names, names_store())?;
     beginning::check_store(dir, &names)?;
-    let members = open_store(dir, StoreId::Members, members_store())?;
-    let both = [StoreId::Names, StoreId::Members].map(|store| (store, dir.to_path_buf()));
-    let stores = Stores::new(both).map_err(system("the manager's store"))?;
+    let members = match first {
+        None => Some(open_store(dir, StoreId::Members, members_store())?),
+        Some(_) => None,
+    };
+    let kept = [Some(StoreId::Names), members.as_ref().map(|_| StoreId::Members)];
+    let kept = kept.into_iter().flatten().map(|store| (store, dir.to_path_buf()));
+    let stores = Stores::new(kept).map_err(system("the manager's store"))?;
     let volume = VolumeSettings { owner, ..VolumeSettings::new(volume) };
-    Ok((ManagerRole::new(names, Some(members), volume), stores))
+    Ok((ManagerRole { first, ..ManagerRole::new(names, members, volume) }, stores))
 }
 
 fn open_store(dir: &Path, id: StoreId, config: store::Config) -> Result<Store, MachineError> {

@@ -249,5 +249,6 @@ pub fn roles(flaw: Flaw) -> Roles {
         Ok(Box::new(()))
     });
     let bugs = NodeConfig::new(wire::NodeId(1), 0, 0).bugs;
-    Roles { manager: idle.clone(), server: idle, mount, bugs, backups: Backups::default() }
+    let (manager, more_manager, server) = (idle.clone(), idle.clone(), idle);
+    Roles { manager, more_manager, server, mount, bugs, backups: Backups::default() }
 }
