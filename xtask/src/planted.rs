@@ -4,7 +4,7 @@ use crate::run::{SUITE, command, root, run_tests};
 
 /// A switch (`node::Bug`), the package and the name of a test that notices it. Those that fresh seeds find are in
 /// `crates/sim/tests/bugs.rs`.
-const NOTICED: [(&str, &str, &str); 22] = [
+const NOTICED: [(&str, &str, &str); 24] = [
     ("AnswerBeforeAppend", "names", "nothing_is_acknowledged_when_the_log_fails"),
     ("AnswersForgotten", "names", "a_call_is_executed_once_even_over_a_restart"),
     ("AwayPageTaken", "stripe", "what_was_cut_off_does_not_come_back"),
@@ -16,6 +16,8 @@ const NOTICED: [(&str, &str, &str); 22] = [
     ("LossNotNoticed", "names", "a_sync_tells_once_that_a_power_cut_took_a_change"),
     ("NamesNotSynced", "files", "an_fsync_of_a_new_file_keeps_its_name"),
     ("OrphanRemovedEarly", "names", "files_without_names_live_while_they_are_open"),
+    ("PartNotFinished", "names", "a_rename_between_managers_is_made_or_not_whenever_power_fails"),
+    ("PartNotSynced", "names", "a_rename_between_managers_is_made_or_not_whenever_power_fails"),
     ("QuarantineHasty", "names", "objects_that_no_file_claims_are_set_aside"),
     ("RenameKeepsTarget", "names", "renames"),
     ("StaleLoadKept", "stripe", "what_is_read_while_it_is_cut_off_is_no_damage"),

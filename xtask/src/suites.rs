@@ -123,7 +123,8 @@ impl Toolchain {
 
 const LOOM: &str = "ring order, model-checked";
 /// Fresh seeds among the tests: a number and no time, so that a busy machine runs as many as a quiet one.
-const FRESH_SEEDS: [(&str, u64); 5] = [
+const FRESH_SEEDS: [(&str, u64); 6] = [
+    ("several-managers", 5),
     ("long-files", 9),
     ("network-memory", 14),
     ("two-mounts", 9),
@@ -131,9 +132,10 @@ const FRESH_SEEDS: [(&str, u64); 5] = [
     ("power-cuts", 28),
 ];
 /// Run with fresh seeds for 400 seconds each in a soak.
-const EXPERIMENTS: [&str; 16] = [
+const EXPERIMENTS: [&str; 17] = [
     "one-mount",
     "two-mounts",
+    "several-managers",
     "hinted-files",
     "long-files",
     "power-cuts",

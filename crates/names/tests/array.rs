@@ -335,6 +335,58 @@ fn operations_that_cross_each_other_all_end() {
     assert_eq!(left.0, left.1, "each file that is left has its name");
 }
 
+/// Power fails at each moment of a rename between two managers, at either of them.
+#[test]
+fn a_rename_between_managers_is_made_or_not_whenever_power_fails() {
+    let (mut made, mut not_made) = (0, 0);
+    for (at, after) in (0..2).flat_map(|at| (0..40).map(move |after| (at, after))) {
+        let mut array = Array::spread(2, 1);
+        let one = array.client(0);
+        let setting = one.clone();
+        let (from, to, file) = array.run_client(0, async move {
+            let mut all = Vec::new();
+            for i in 0..16 {
+                let name = format!("d{i}");
+                let d = setting.make_directory(&WHO, ROOT, name.as_bytes(), 0o755).await.unwrap();
+                all.push(d.attr.file);
+            }
+            let at = |odd: u8| *all.iter().find(|d| d.site() % 2 == odd).unwrap();
+            let (from, to) = (at(0), at(1));
+            let f = setting.create(&WHO, from, b"f", 0o644, How::Guarded, None).await.unwrap().0;
+            setting.sync().await.unwrap();
+            (from, to, f.attr.file)
+        });
+        let renaming = one.clone();
+        let task = array.begin(2, async move {
+            renaming.rename(&WHO, from, b"f", to, b"g", 0).await.map(drop)
+        });
+        array.turns(after);
+        array.cut(at);
+        array.turns(20);
+        let answered = task.borrow().is_some();
+        // Where the client is away too, nobody asks for it again.
+        if !answered {
+            array.net.nodes[2] = rig::node(3, 2);
+        }
+        array.start_again(at);
+        // What is under way at the other manager comes to its end.
+        array.turns(8_000);
+        let client = array.client(0);
+        let (old, new) = array.run_client(0, async move {
+            let found = async |d, name| {
+                let found = client.lookup(&WHO, d, name).await.map(|entry| entry.attr.file);
+                assert!(matches!(found, Ok(f) if f == file) || found == Err(Errno::ENOENT));
+                found.is_ok()
+            };
+            (found(from, b"f").await, found(to, b"g").await)
+        });
+        assert!(old != new, "half at {at} after {after}: old {old}, new {new}");
+        assert!(new || !answered, "answered, and lost at {at} after {after}");
+        (made, not_made) = (made + u32::from(new), not_made + u32::from(old));
+    }
+    assert!(made > 0 && not_made > 0, "{made} made, {not_made} not");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 

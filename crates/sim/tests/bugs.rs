@@ -42,7 +42,7 @@ const FOUND: [Bug; 24] = [
 ];
 
 /// What needs another experiment, found by a few of its seeds.
-const FOUND_BY: [(Bug, &str); 9] = [
+const FOUND_BY: [(Bug, &str); 10] = [
     (Bug::AwayPageTaken, LENDING),
     (Bug::PlacedNotSynced, LARGE_COMMITS),
     (Bug::StaleEpochAccepted, MOVES),
@@ -52,6 +52,7 @@ const FOUND_BY: [(Bug, &str); 9] = [
     (Bug::RestoredNumbersRepeat, RESTORED_NAMES),
     (Bug::SalvagedNotCompared, SALVAGED_NAMES),
     (Bug::PresentForgotten, SALVAGED_NAMES),
+    (Bug::DecisionNotSynced, SEVERAL_MANAGERS),
 ];
 
 /// Columns move from disk to disk while two mounts write.
@@ -96,6 +97,7 @@ const FULL_DISKS: &str = include_str!("../../../experiments/full-disks.toml");
 
 const RESTORED_NAMES: &str = include_str!("../../../experiments/restored-names.toml");
 const SALVAGED_NAMES: &str = include_str!("../../../experiments/salvaged-names.toml");
+const SEVERAL_MANAGERS: &str = include_str!("../../../experiments/several-managers.toml");
 const DECAYING_DISKS: &str = include_str!("../../../experiments/decaying-disks.toml");
 
 /// A check that is skipped.

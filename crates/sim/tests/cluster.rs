@@ -75,6 +75,7 @@ fn passes_in(seed: u64, text: &str) {
 const DECAYING_DISKS: &str = include_str!("../../../experiments/decaying-disks.toml");
 const FULL_DISKS: &str = include_str!("../../../experiments/full-disks.toml");
 const FAILING_DISKS: &str = include_str!("../../../experiments/failing-disks.toml");
+const SEVERAL_MANAGERS: &str = include_str!("../../../experiments/several-managers.toml");
 const HINTED_FILES: &str = include_str!("../../../experiments/hinted-files.toml");
 const POWER_CUTS: &str = include_str!("../../../experiments/power-cuts.toml");
 
@@ -96,6 +97,12 @@ fn columns_move_under_load() {
 #[test]
 fn columns_move_while_two_mounts_write() {
     columns_move(2);
+}
+
+/// Sites move among four managers all the time, under every fault.
+#[test]
+fn several_managers_are_one_name_space() {
+    (1..=3).for_each(|seed| passes_in(seed, SEVERAL_MANAGERS));
 }
 
 /// Applications say what they will read, rightly or wrongly: every read returns what it returns without hints.
