@@ -101,6 +101,11 @@ fn ask(volume: &mut Volume, snapshot: u64, of: Of, after: Vec<u8>) -> Result<Bac
             Errno::ECANCELED => {
                 "the manager has started anew or read its store anew meanwhile; run it again".into()
             }
+            Errno::EOPNOTSUPP => {
+                "the name space is spread over several managers, of which there is no backup of one moment yet: keep \
+                 the disk of each manager's store on redundant storage"
+                    .into()
+            }
             errno => errno.to_string(),
         };
         ToolError::Usage(format!("the backup was broken off: {why}"))

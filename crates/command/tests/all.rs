@@ -20,6 +20,7 @@ mod idle_memory;
 mod interrupted;
 mod kernel_client;
 mod locks;
+mod managers;
 mod memory;
 mod memory_page;
 mod mount;

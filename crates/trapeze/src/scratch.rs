@@ -100,7 +100,7 @@ impl Processes {
 
     /// I/O servers.
     pub fn servers(&self) -> usize {
-        self.servers.len() - 1
+        self.cluster.servers()
     }
 
     /// Takes a running machine out, for who is to end it.

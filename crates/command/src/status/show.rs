@@ -166,12 +166,13 @@ fn disks_table(reports: &[(&Member, &Report)]) -> Table {
 }
 
 fn stores_table(reports: &[(&Member, &Report)]) -> Table {
-    let mut table = Table::new(&["stores of", "store", "keys", "scrub", "damaged reads"]);
+    let mut table = Table::new(&["stores of", "store", "sites", "keys", "scrub", "damaged reads"]);
     for (member, report) in reports {
         for store in &report.stores {
             table.row(&[
                 member.name.clone(),
                 store.name.clone(),
+                if store.name == "names" { report.sites.to_string() } else { "-".into() },
                 store.scrub_total_keys.to_string(),
                 store.shown(),
                 store.damaged_reads.to_string(),

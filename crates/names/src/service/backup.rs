@@ -35,6 +35,10 @@ impl<O: Objects> Service<O> {
         if !who.is_root() {
             return Err(Errno::EPERM);
         }
+        if self.manager.borrow().sites.managers() > 1 {
+            // Of another moment than those of the others, it would not fit them.
+            return Err(Errno::EOPNOTSUPP);
+        }
         let snapshot = if snapshot == 0 { self.begin_backup().await? } else { snapshot };
         let now = self.cx.now();
         let mut backups = self.backups.borrow_mut();

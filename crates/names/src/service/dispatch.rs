@@ -344,9 +344,7 @@ impl<O: Objects> Service<O> {
         } else {
             self.may_lock(client, reclaim).await?;
         }
-        if !self.is_here(operation) {
-            return Err(Errno::EREMCHG);
-        }
+        self.check_site(file.site())?;
         let (target, owner) = (LockTarget { file, whole_file }, LockOwner { client, owner });
         match self.manager.borrow_mut().locks.set(target, owner, lock)? {
             LockOutcome::Done => Ok(Vec::new()),
@@ -361,6 +359,7 @@ impl<O: Objects> Service<O> {
         lock: Lock,
     ) -> Encoded {
         self.may_lock(owner.client, true).await?;
+        self.check_site(file.site())?;
         let target = LockTarget { file, whole_file: false };
         match self.manager.borrow_mut().locks.take_over(target, owner, lock)? {
             LockOutcome::Done => Ok(Vec::new()),

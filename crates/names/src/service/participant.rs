@@ -117,7 +117,8 @@ impl<O: Objects> Service<O> {
         Ok(got)
     }
 
-    fn check_site(&self, site: u8) -> Result<(), Errno> {
+    /// EREMCHG unless the site is this manager's, and stays.
+    pub(super) fn check_site(&self, site: u8) -> Result<(), Errno> {
         let manager = self.manager.borrow();
         let here = manager.sites.owns(site) && !manager.sites.is_leaving(site);
         if here { Ok(()) } else { Err(Errno::EREMCHG) }

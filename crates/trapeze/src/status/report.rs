@@ -45,6 +45,9 @@ figures! {
         /// Of the manager.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         stores: Vec<StoreHealth>;
+        /// Of a manager: parts of the name space that it owns, of 256.
+        #[serde(default)]
+        sites => gauge "sites", "Parts of the name space that the manager owns, of 256.";
         /// Of the manager: files with a column on what was declared gone, as of its last walk over all of them.
         #[serde(default)]
         gone_files;

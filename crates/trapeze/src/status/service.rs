@@ -193,6 +193,7 @@ impl Source {
             wait: Wait::counted(&self.waits.get()),
             rpc: Rpc::counted(&self.cx.rpc_counters()),
             stores: self.stores().map(|(name, health)| StoreHealth::of(name, &health)).collect(),
+            sites: self.names.as_ref().map_or(0, |names| names.own_sites()),
             gone_files: self.names.as_ref().map_or(0, names::Handle::gone_files),
             restored_due: self.restoration().due,
             restored_lost: self.restoration().lost,

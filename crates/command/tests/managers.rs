@@ -1,0 +1,180 @@
+//! Several file managers as processes: one tree over all of them, also when they are killed in the middle of it.
+
+use crate::common::{Cluster, cannot_mount, detach, free_ports, is_mounted, program, shell, text};
+use crate::common::{ended_by_signals, refusal, trapeze};
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+use trapeze::local::Shape;
+
+/// Makes, renames, links and removes directories and files across all managers; the tree that it leaves is known.
+const WORK: &str = r#"
+set -e
+mkdir tree && cd tree
+for i in $(seq 0 79); do mkdir d$i; echo $i > d$i/f; done
+for i in $(seq 0 39); do mv d$i/f d$((i + 40))/g; done
+for i in $(seq 0 39); do ln d$((i + 40))/g d$i/h; done
+for i in $(seq 0 19); do mv d$i/h d$((79 - i))/h; rmdir d$i; done
+for i in $(seq 20 39); do mv d$i d$((i + 20))/; done
+for i in $(seq 40 59); do mv -T d$i/d$((i - 20)) e$i; done
+"#;
+
+/// What is left, with contents and links.
+const LISTED: &str =
+    r#"cd tree && find . -type d | sort && find . -type f -printf '%p %n ' -exec cat {} \; | sort"#;
+
+fn expected() -> String {
+    let mut directories: Vec<String> = vec![".".into()];
+    directories.extend((40..80).map(|i| format!("./d{i}")));
+    directories.extend((40..60).map(|i| format!("./e{i}")));
+    let mut files = Vec::new();
+    for i in 40..80 {
+        files.push(format!("./d{i}/f 1 {i}"));
+        files.push(format!("./d{i}/g 2 {}", i - 40));
+    }
+    files.extend((0..20).map(|i| format!("./d{}/h 2 {i}", 79 - i)));
+    files.extend((20..40).map(|i| format!("./e{}/h 2 {i}", i + 20)));
+    directories.sort();
+    files.sort();
+    directories.into_iter().chain(files).collect::<Vec<_>>().join("\n")
+}
+
+/// How many sites each manager has, as `status` says.
+fn sites(cluster: &str) -> Vec<u64> {
+    let told = trapeze(&["status", "--json", "--cluster", cluster]);
+    let rows = String::from_utf8_lossy(&told.stdout).into_owned();
+    let rows = rows.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    rows.filter_map(|row| row["report"]["sites"].as_u64()).filter(|sites| *sites > 0).collect()
+}
+
+fn until_spread(cluster: &str, managers: usize) {
+    let end = Instant::now() + Duration::from_secs(120);
+    loop {
+        let sites = sites(cluster);
+        let even = sites.iter().all(|count| count.abs_diff(256 / managers as u64) <= 1);
+        if sites.len() == managers && even {
+            return;
+        }
+        assert!(Instant::now() < end, "sites are not spread: {sites:?}");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+#[test]
+fn a_tree_over_three_managers_is_whole_although_each_is_killed() {
+    if cannot_mount() {
+        return;
+    }
+    let shape = Shape { managers: 3, ..Shape::prefaulted(2) };
+    let mut cluster = Cluster::shaped(&shape);
+    let dir = cluster.processes.mount_point().with_file_name("cluster");
+    until_spread(text(&dir), 3);
+    cluster.processes.mount().unwrap();
+    let point = cluster.processes.mount_point().to_path_buf();
+    let working = {
+        let point = point.clone();
+        std::thread::spawn(move || shell(&point, 240, WORK))
+    };
+    // The first manager, and the two behind the servers.
+    for round in 0.. {
+        cluster.crash([0, 3, 4][round % 3], Duration::from_millis(300));
+        std::thread::sleep(Duration::from_millis(700));
+        if working.is_finished() || round == 40 {
+            break;
+        }
+    }
+    working.join().expect("the work succeeds");
+    assert_eq!(shell(&point, 60, LISTED).trim(), expected());
+    cluster.remount();
+    assert_eq!(shell(&point, 60, LISTED).trim(), expected());
+    let backup = cluster.beside("names.backup");
+    let refused = refusal(&["backup", "--cluster", text(&dir), text(&backup)]);
+    assert!(refused.contains("several managers"), "{refused}");
+    assert!(shell(&point, 60, "rm -r tree && ls").is_empty());
+    cluster.stop();
+}
+
+/// A process that ends with the test.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn started(arguments: &[&str]) -> Ended {
+    let mut command = ended_by_signals(program());
+    Ended(command.args(arguments).stdout(Stdio::null()).spawn().unwrap())
+}
+
+/// A machine joins as a manager while the volume is in use, and gets its share of what is there.
+#[test]
+fn a_manager_that_joins_takes_over_its_share() {
+    if cannot_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let port = free_ports(3);
+    let listen = |number: u16| format!("127.0.0.1:{}", port + number);
+    let (one, disk) = (at("one"), at("disk"));
+    let made = trapeze(&[
+        "init",
+        "--dir",
+        text(&one),
+        "--listen",
+        &listen(0),
+        "--name",
+        "one",
+        "--disk",
+        text(&disk),
+    ]);
+    let printed = String::from_utf8_lossy(&made.stdout).into_owned();
+    let token = printed.split_whitespace().find(|word| word.starts_with("trapeze1:")).unwrap();
+    fs::write(at("token"), token).unwrap();
+    let _one = started(&["serve", "--config", text(&one.join("machine.toml"))]);
+    let point = at("mnt");
+    fs::create_dir(&point).unwrap();
+    let _mount = started(&["mount", text(&one), text(&point)]);
+    let end = Instant::now() + Duration::from_secs(60);
+    while !is_mounted(&point) {
+        assert!(Instant::now() < end, "not mounted");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let detached = Detached(&point);
+    shell(&point, 120, WORK);
+    let two = at("two");
+    let joined = trapeze(&[
+        "join",
+        "--token-file",
+        text(&at("token")),
+        "--dir",
+        text(&two),
+        "--listen",
+        &listen(1),
+        "--name",
+        "two",
+        "--role",
+        "manager",
+    ]);
+    assert!(joined.status.success(), "{}", String::from_utf8_lossy(&joined.stderr));
+    let _two = started(&["serve", "--config", text(&two.join("machine.toml"))]);
+    until_spread(text(&one), 2);
+    assert_eq!(shell(&point, 60, LISTED).trim(), expected());
+    shell(&point, 120, &format!("mv tree old\n{WORK}"));
+    assert_eq!(shell(&point, 60, LISTED).trim(), expected());
+    assert!(shell(&point, 120, "rm -r tree old && ls").is_empty());
+    drop(detached);
+}
+
+/// A mount that is gone with the test, before its directory.
+struct Detached<'a>(&'a Path);
+
+impl Drop for Detached<'_> {
+    fn drop(&mut self) {
+        detach(self.0);
+    }
+}
