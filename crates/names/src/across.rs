@@ -10,22 +10,11 @@ use crate::holds::Tx;
 use crate::keys::{self, Table};
 use crate::manager::{Manager, Origin};
 use crate::open_error::{OpenError, damaged};
+use crate::record::{Participants, PreparedPart};
 use crate::transaction::Changes;
 use store::Append;
-use wire::field::{encoded, fields};
-use wire::{Errno, FileId, NodeId, Time, Wall};
-
-/// A part that is to be done if its operation is.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct PreparedPart {
-    pub part: Part,
-    /// All files that the operation holds here.
-    pub held: Vec<FileId>,
-}
-fields!(PreparedPart { part, held });
-
-/// The other managers of an operation that was decided, as far as they have not done their parts.
-pub(crate) type Participants = Vec<NodeId>;
+use wire::field::encoded;
+use wire::{Errno, Time, Wall};
 
 impl Manager {
     /// What the store has of operations over several managers.

@@ -4,8 +4,6 @@
 //! says which it wants; the service fetches it, held there for this operation, and runs the operation again from the
 //! beginning. What it then writes to such records is the *part* of that manager.
 
-use crate::sites::Ownership;
-use crate::transaction::Changes;
 use std::collections::{BTreeMap, BTreeSet};
 use wire::field::{Field, Output, fields};
 use wire::{Decoder, Errno, FileId, NodeId, Short, Wall};
@@ -222,22 +220,3 @@ impl Part {
 
 /// The parts of all other managers.
 pub(crate) type Parts = BTreeMap<NodeId, Part>;
-
-/// Takes what is other managers' out of the changes of an operation.
-pub(crate) fn take_parts(changes: &mut Changes, sites: &Ownership, now: Wall) -> Parts {
-    let mut parts = Parts::new();
-    let is_foreign = |key: &Vec<u8>| crate::keys::subject(key).is_some_and(|file| !sites.has(file));
-    let foreign: Vec<Vec<u8>> =
-        changes.writes.keys().filter(|key| is_foreign(key)).cloned().collect();
-    for key in foreign {
-        let value = changes.writes.remove(&key).flatten().map(Into::into);
-        let manager = sites.manager(key[0]);
-        parts.entry(manager).or_default().writes.push(Write { key: key.into(), value });
-    }
-    for act in std::mem::take(&mut changes.acts) {
-        let manager = sites.manager(act.file().site());
-        parts.entry(manager).or_default().acts.push(act);
-    }
-    parts.values_mut().for_each(|part| part.now = now);
-    parts
-}

@@ -5,7 +5,7 @@ use crate::limits::CHANGES_MAX;
 use crate::manager::Manager;
 use crate::open_error::OpenError;
 use crate::protocol::Row;
-use crate::record::Handed;
+use crate::record::{FORMAT_SHARED, Handed};
 use crate::transaction::{Records, Transaction};
 use std::ops::Bound;
 use store::{Append, Batch};
@@ -67,9 +67,12 @@ impl Manager {
     }
 
     fn put_owner(&mut self, site: u8, handed: &Handed, now: Wall) -> Result<Option<Append>, Errno> {
+        self.volume.format = FORMAT_SHARED;
+        let volume = encoded(&self.volume);
         let origin = crate::manager::Origin { client: 0, now };
         let put = |t: &mut Transaction<'_>| {
             t.put(keys::owner(site), encoded(handed));
+            t.put(keys::volume(), volume);
             if handed.owner.manager == t.sites.own() {
                 handed.clients.iter().for_each(|client| t.put(keys::client(*client), Vec::new()));
             }

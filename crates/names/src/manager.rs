@@ -4,9 +4,8 @@
 //! which must be appended before anybody is told. What is in memory beside the store (opens, clients, truncations
 //! under way) can be made again from it, but for locks and for opens for reading: their clients say them again.
 
-use crate::across::{Participants, PreparedPart};
 use crate::changed::Changed;
-use crate::foreign::{Foreign, Parts, Stop, take_parts};
+use crate::foreign::{Foreign, Parts, Stop};
 use crate::holds::{Holds, Tx};
 use crate::keys::{self, Table};
 use crate::locks::Locks;
@@ -14,7 +13,8 @@ use crate::open_error::{OpenError, damaged};
 use crate::opens::{Holder, Opens};
 use crate::protocol::Point;
 use crate::record::{
-    Answered, FORMAT, Handed, Incarnation, Inode, Policy, Reader, Session, Volume,
+    Answered, FORMAT, FORMAT_SHARED, Handed, Incarnation, Inode, Participants, Policy,
+    PreparedPart, Reader, Session, Volume,
 };
 use crate::restoration::Restoration;
 use crate::servers::IoServer;
@@ -171,7 +171,7 @@ impl Manager {
         incarnation: u64,
     ) -> Result<Manager, OpenError> {
         let volume = Volume {
-            format: FORMAT,
+            format: if sites.is_alone() { FORMAT } else { FORMAT_SHARED },
             volume: settings.volume,
             switch_per_mille: settings.switch_per_mille,
             base: 0,
@@ -239,7 +239,7 @@ impl Manager {
 
     fn check_volume(&self, wanted: VolumeId) -> Result<(), OpenError> {
         let Volume { format, volume, .. } = self.volume;
-        if format != FORMAT {
+        if format != FORMAT && format != FORMAT_SHARED {
             return Err(OpenError::Format { found: format });
         }
         if volume != wanted {
@@ -493,7 +493,7 @@ impl Manager {
         let reply = answer(needs.judge(result)?);
         let parts = match self.sites.is_alone() {
             true => Parts::new(),
-            false => take_parts(&mut changes, &self.sites, origin.now),
+            false => changes.take_parts(&self.sites, origin.now),
         };
         if !changes.writes.is_empty() || !parts.is_empty() {
             let key = keys::answer(call.site, origin.client, call.slot);

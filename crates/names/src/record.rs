@@ -5,6 +5,7 @@
 //!
 //! The placement of a new file's columns is [`Policy::layout`].
 
+use crate::foreign::Part;
 use crate::servers::{IoServer, homes_of};
 use wire::field::{Field, Output, fields};
 use wire::layout::{UNIT_BYTES_DEFAULT, WIDTH_MAX};
@@ -14,6 +15,9 @@ use wire::{
 
 /// Version of the key space and of all records in it.
 pub const FORMAT: u32 = 8;
+
+/// The same of a store of which other managers have sites: a program that knows nothing of them must not serve it.
+pub const FORMAT_SHARED: u32 = 9;
 
 /// Position of a directory's first entry, after those of "." and "..".
 pub const FIRST_POSITION: u64 = 3;
@@ -71,6 +75,18 @@ pub struct Handed {
     pub clients: Vec<u64>,
 }
 fields!(Handed { owner, is_done, clients });
+
+/// A part that is to be done if its operation is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PreparedPart {
+    pub part: Part,
+    /// All files that the operation holds here.
+    pub held: Vec<FileId>,
+}
+fields!(PreparedPart { part, held });
+
+/// The other managers of an operation that was decided, as far as they have not done their parts.
+pub(crate) type Participants = Vec<NodeId>;
 
 /// How new files in a directory are striped.
 #[derive(Clone, Debug, PartialEq, Eq)]

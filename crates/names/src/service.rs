@@ -144,7 +144,6 @@ trait Control {
     fn set_gone(&self, disks: &[(NodeId, u32)]);
     fn gone_files(&self) -> u64;
     fn sites(&self) -> Sites;
-    fn own_sites(&self) -> u64;
     fn give(&self, site: u8, to: NodeId) -> LocalFuture<Result<(), Errno>>;
 }
 
@@ -222,11 +221,6 @@ impl Handle {
         self.0.sites()
     }
 
-    /// How many sites are this manager's.
-    pub fn own_sites(&self) -> u64 {
-        self.0.own_sites()
-    }
-
     /// Hands a site of this manager to another one, while clients use it. EAGAIN: something of it is in use by an
     /// operation just now; EREMCHG: it is another manager's; EBUSY: the volume was restored and is being compared; else
     /// the error of the other manager, and nothing has changed.
@@ -291,9 +285,6 @@ impl<O: Objects> Control for Rc<Service<O>> {
     }
     fn sites(&self) -> Sites {
         self.manager.borrow().sites.table().clone()
-    }
-    fn own_sites(&self) -> u64 {
-        self.manager.borrow().sites.table().of(self.cx.id()).count() as u64
     }
     fn give(&self, site: u8, to: NodeId) -> LocalFuture<Result<(), Errno>> {
         let service = self.clone();

@@ -89,8 +89,8 @@ impl Ownership {
     }
 }
 
-/// The next site that `own` hands over so that all of `managers` have as many, and to whom. Site 0, with the root, stays
-/// where the volume was made. Who is not among them gives away all it has, and gets nothing.
+/// The next site that `own` hands over so that all of `managers` have as many, and to whom. Site 0, with the root,
+/// stays where the volume was made. Who is not among them gives away all it has, and gets nothing.
 pub fn next_move(sites: &Sites, own: NodeId, managers: &BTreeSet<NodeId>) -> Option<(u8, NodeId)> {
     let count = |manager: NodeId| sites.of(manager).count();
     let share = |at: usize| SITES / managers.len() + usize::from(at < SITES % managers.len());

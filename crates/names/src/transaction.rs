@@ -1,7 +1,7 @@
 //! One operation on the name space: it reads, decides, and collects what is to change. Nothing has happened until the
 //! manager commits what it collected, all of it in one batch; an operation that fails leaves nothing.
 
-use crate::foreign::{Act, Foreign, Needs, Want};
+use crate::foreign::{Act, Foreign, Needs, Parts, Want, Write};
 use crate::holds::Holds;
 use crate::keys;
 use crate::limits::CHANGES_BYTES_MAX;
@@ -69,6 +69,23 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
+    /// Takes out what is other managers', by manager.
+    pub fn take_parts(&mut self, sites: &Ownership, now: Wall) -> Parts {
+        let mut parts = Parts::new();
+        let is_foreign = |key: &[u8]| keys::subject(key).is_some_and(|file| !sites.has(file));
+        let foreign = self.writes.extract_if(.., |key, _| is_foreign(key));
+        for (key, value) in foreign.collect::<Vec<_>>() {
+            let write = Write { key: key.into(), value: value.map(Into::into) };
+            let part = parts.entry(sites.manager(write.key[0])).or_default();
+            part.writes.push(write);
+        }
+        for act in std::mem::take(&mut self.acts) {
+            parts.entry(sites.manager(act.file().site())).or_default().acts.push(act);
+        }
+        parts.values_mut().for_each(|part| part.now = now);
+        parts
+    }
+
     pub fn batch(&self) -> Batch {
         let mut batch = Batch::new();
         for (key, value) in &self.writes {

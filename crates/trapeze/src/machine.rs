@@ -468,12 +468,9 @@ fn open_manager(
     let owner = beginning::owner(dir);
     let names = open_store(dir, StoreId::Names, names_store())?;
     beginning::check_store(dir, &names)?;
-    let members = match first {
-        None => Some(open_store(dir, StoreId::Members, members_store())?),
-        Some(_) => None,
-    };
-    let kept = [Some(StoreId::Names), members.as_ref().map(|_| StoreId::Members)];
-    let kept = kept.into_iter().flatten().map(|store| (store, dir.to_path_buf()));
+    let opens = first.is_none().then_some(StoreId::Members);
+    let members = opens.map(|id| open_store(dir, id, members_store())).transpose()?;
+    let kept = [StoreId::Names].into_iter().chain(opens).map(|id| (id, dir.to_path_buf()));
     let stores = Stores::new(kept).map_err(system("the manager's store"))?;
     let volume = VolumeSettings { owner, ..VolumeSettings::new(volume) };
     Ok((ManagerRole { first, ..ManagerRole::new(names, members, volume) }, stores))

@@ -198,7 +198,7 @@ impl Client {
         let managers = self.managers();
         let calls =
             managers.iter().map(|manager| self.ask_at(*manager, Operation::Leave {}, SMALL));
-        node::all(calls).await.into_iter().map(|left| left.map(drop)).collect()
+        node::all(calls).await.into_iter().try_for_each(|left| left.map(drop))
     }
 
     /// Locks come first: once all clients of its last incarnation have said what they have open, the manager gives

@@ -193,13 +193,19 @@ impl Source {
             wait: Wait::counted(&self.waits.get()),
             rpc: Rpc::counted(&self.cx.rpc_counters()),
             stores: self.stores().map(|(name, health)| StoreHealth::of(name, &health)).collect(),
-            sites: self.names.as_ref().map_or(0, |names| names.own_sites()),
+            sites: self.sites(),
             gone_files: self.names.as_ref().map_or(0, names::Handle::gone_files),
             restored_due: self.restoration().due,
             restored_lost: self.restoration().lost,
             problems: self.problems(),
             leases: self.leases(),
         }
+    }
+
+    /// How many sites its manager owns.
+    fn sites(&self) -> u64 {
+        let sites = self.names.as_ref().map(names::Handle::sites);
+        sites.map_or(0, |sites| sites.of(self.cx.id()).count() as u64)
     }
 
     fn nfs(&self) -> Option<Nfs> {
