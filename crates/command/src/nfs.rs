@@ -57,9 +57,12 @@ fn release_locks(reach: &Reach, client: IpAddr) -> Result<(), ServeError> {
 
 /// Where it is served, and how to mount it.
 pub fn told(bound: &Bound) -> String {
-    let hidden = match bound.is_hidden() {
-        true => " (this machine's rpcbind knows another NFS server: name the port)",
-        false => "",
+    let hidden = match (bound.is_hidden(), bound.lacks_locks()) {
+        (true, _) => " (this machine's rpcbind knows another NFS server: name the port)",
+        (false, true) => {
+            " (this machine's rpcbind knows another server of locks, rpc.statd or the kernel's client: without locks)"
+        }
+        (false, false) => "",
     };
     format!("NFS at {}{hidden}: {}", bound.address(), bound.mount_command())
 }

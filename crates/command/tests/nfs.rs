@@ -386,3 +386,22 @@ fn a_running_rpcbind_is_told_and_untold() {
     }
     assert!(then.contains("100000"), "{said}");
 }
+
+/// Clients with locks would tell that one of their restarts, and this server would keep their locks.
+#[test]
+fn another_server_of_locks_at_rpcbind_is_told() {
+    let programs = ["unshare", "ip", "rpcinfo", "rpcbind", "rpc.statd"];
+    if cannot_mount() || programs.into_iter().any(lacks) || lacks_own_network() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let said = with_own_network(
+        folder.path(),
+        "rpcbind -f & for n in $(seq 100); do [ -S /run/rpcbind.sock ] && break; sleep 0.1; done\n\
+         mkdir -p statd/sm statd/sm.bak; rpc.statd -F -L -P $PWD/statd & \
+         for n in $(seq 100); do rpcinfo -p 127.0.0.1 | grep -q 100024 && break; sleep 0.1; done\n\
+         start; cat up.out; rpcinfo -p 127.0.0.1; stop",
+    );
+    assert!(said.contains("another server of locks") && said.contains("nolock"), "{said}");
+    assert!(said.contains("100003"), "{said}");
+}

@@ -183,13 +183,23 @@ impl Bound {
 
     /// Whether clients that ask port 111 of this machine find all that is served, as they must for locks.
     fn tells_port(&self) -> bool {
-        let is_told = self.registration.is_some() && !self.is_hidden();
+        let is_told = self.registration.is_some() && !self.is_hidden() && !self.lacks_locks();
         is_told || self.services.iter().any(|it| it.program == portmap::PROGRAM)
     }
 
-    /// Programs whose place at the machine's rpcbind another server has.
+    /// Whether another server has the place of NFS or MOUNT at the machine's rpcbind.
     pub fn is_hidden(&self) -> bool {
-        self.registration.as_ref().is_some_and(|registration| !registration.taken.is_empty())
+        self.has_taken([v3::PROGRAM, mount::PROGRAM])
+    }
+
+    /// Whether another one has the place of locks there: the kernel's client with mounts of its own, or rpc.statd.
+    pub fn lacks_locks(&self) -> bool {
+        self.has_taken([nlm::PROGRAM, nsm::PROGRAM])
+    }
+
+    fn has_taken(&self, programs: [u32; 2]) -> bool {
+        let taken = self.registration.iter().flat_map(|registration| &registration.taken);
+        taken.into_iter().any(|service| programs.contains(&service.program))
     }
 }
 
