@@ -200,6 +200,23 @@ fn a_file_that_was_open_in_the_backup_and_has_no_objects_is_no_empty_file() {
 }
 
 #[test]
+fn a_file_that_was_empty_in_the_backup_and_lacks_the_objects_it_had_is_no_empty_file() {
+    let (mut cluster, entry) = cluster(b"file");
+    let (client, file) = (cluster.client(1), entry.attr.file);
+    let emptied = cluster.run(1, async move {
+        let changes = SetAttr { size: Some(0), ..SetAttr::default() };
+        client.set_attr(&WHO, file, changes, true).await.unwrap();
+        client.close(file, None).await.unwrap();
+        client.get_attr(file).await.unwrap()
+    });
+    assert_eq!(emptied.attr.size, 0);
+    cluster.turns(2500);
+    let copy = cluster.copy();
+    cluster.bring_back_accepted(copy);
+    assert_eq!(open(&mut cluster, file).map(drop), Err(Errno::EIO));
+}
+
+#[test]
 fn files_left_to_compare_are_counted_down_and_one_that_is_removed_is_none() {
     let (mut cluster, entry) = cluster(b"file");
     let client = cluster.client(1);

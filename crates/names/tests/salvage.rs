@@ -178,6 +178,21 @@ fn a_column_without_an_object_is_a_hole_unless_it_had_one() {
     }
 }
 
+/// It was as short as this when it was noted, and may have been opened and written since: how long it was is with the
+/// object that is lost.
+#[test]
+fn a_file_is_not_as_short_as_what_is_left_of_it_when_an_object_behind_that_is_lost() {
+    let mut cluster = Cluster::new(1);
+    let found = made(&mut cluster);
+    cluster.objects.0.sizes.borrow_mut().insert(found.attr.file, (100, found.truncations));
+    lose_names(&mut cluster);
+    let short = Salvaged { present: 3, ..found };
+    salvage(&mut cluster, &short).unwrap();
+    assert_eq!(compare(&mut cluster, &short), Err(Errno::EIO));
+    tell_second(&cluster, &short);
+    assert_eq!(compare(&mut cluster, &short), Ok(()));
+}
+
 /// The names are of before the first bytes were written; the object that is left was told of them since.
 #[test]
 fn a_column_that_came_after_a_backup_and_is_lost_is_no_hole() {

@@ -243,12 +243,15 @@ impl<O: Objects> Service<O> {
             // All of them were made when it got columns, those of holes too.
             return Ok(true);
         }
+        let known = inode.regular().map_or(0, |regular| regular.present);
         if found.columns.iter().all(Option::is_none) {
-            // A size of 0 of a file that was open tells nothing.
-            return Ok(inode.attr.size > 0 || was_open || missing().next().is_some());
+            // A size of 0 of a file that was open tells nothing, nor does one of a file that had objects.
+            let had = known != 0 || missing().next().is_some();
+            return Ok(inode.attr.size > 0 || was_open || had);
         }
         let told = self.descriptions(objects.file, found).await?;
-        let known = inode.regular().map_or(0, |regular| regular.present);
+        // An object stays for as long as its file, however short that was when it was noted: it may have been opened
+        // and written since.
         let had = missing().fold(known, |had, lost| had | 1 << lost.column);
         let had = told.iter().fold(had, |had, told| had | told.present);
         let had = if self.cx.has_bug(Bug::PresentForgotten) { 0 } else { had };
@@ -259,12 +262,8 @@ impl<O: Objects> Service<O> {
         let size = ends.chain(told.iter().map(|told| told.size)).fold(inode.attr.size, u64::max);
         // Of a file that was open for writing objects came that neither knows of.
         let any = was_open && !found.is_cut(objects);
-        // One that is known to be missing may be where the file ends, unless the others were told.
-        let is_end = |column: u16| told.is_empty() && missing().any(|lost| lost.column == column);
-        let is_lost = |column: &u16| {
-            let had = any || had >> column & 1 != 0;
-            had && map.object_bytes(*column, size) > 0 || is_end(*column)
-        };
+        let is_lost =
+            |column: &u16| had >> column & 1 != 0 || any && map.object_bytes(*column, size) > 0;
         Ok(absent.iter().any(is_lost))
     }
 
