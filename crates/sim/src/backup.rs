@@ -70,6 +70,8 @@ struct State {
     salvages: Cell<Option<Wanted>>,
     /// A server that has lost an object with the names, and is to be started anew before they are salvaged.
     forgets: Cell<Option<NodeId>>,
+    /// The file that cannot be whole without that object.
+    broken: Cell<Option<FileId>>,
     /// How often that was begun.
     attempts: Cell<u32>,
     /// One begins in a moment, or is under way.
@@ -112,12 +114,18 @@ impl Backups {
         self.0.attempts.set(0);
         self.0.is_near.set(false);
         self.0.forgets.set(None);
+        self.0.broken.set(None);
         self.0.salvages.set(Some(wanted));
     }
 
     /// The server that has just lost an object: the caller starts it anew.
     pub fn forgets(&self) -> Option<NodeId> {
         self.0.forgets.take()
+    }
+
+    /// The file that cannot be whole, as an object was lost with the names.
+    pub fn broken(&self) -> Option<FileId> {
+        self.0.broken.get()
     }
 
     /// Whether they are still to be.
@@ -175,7 +183,7 @@ impl Backups {
             if let Some(wanted) = self.0.salvages.get() {
                 cx.sleep(JOINING).await;
                 if let Some(lost) = wanted.loses {
-                    self.lose_without_a_trace(&cx, &stripe, wanted, lost).await;
+                    self.lose_without_a_trace(&cx, (&names, &stripe), wanted, lost).await;
                     continue;
                 }
                 self.0.is_near.set(true);
@@ -206,13 +214,12 @@ impl Backups {
     async fn lose_without_a_trace(
         &self,
         cx: &Cx,
-        stripe: &stripe::Client,
+        clients: (&Client, &stripe::Client),
         wanted: Wanted,
         lost: (NodeId, Kept),
     ) {
-        if lose(stripe, lost).await.is_err() {
-            return;
-        }
+        let Ok(is_broken) = lose(clients, wanted.servers, lost).await else { return };
+        self.0.broken.set(is_broken.then_some(lost.1.object.file));
         self.0.forgets.set(Some(lost.0));
         while self.0.forgets.get().is_some() {
             cx.sleep(POLL).await;

@@ -8,7 +8,7 @@ use crate::meta::StoresImage;
 use crate::name_check::{NameCheck, Values};
 use crate::queue::Picos;
 use crate::random::{MILLION, Random};
-use crate::salvaging::{Described, Wanted, check, described, missable};
+use crate::salvaging::{Described, Wanted, check, check_broken, described, missable};
 use crate::storage::Crash;
 use crate::workload::Workload;
 use crate::world::World;
@@ -227,6 +227,7 @@ impl Restoring {
     pub fn is_salvaged(&self, workload: &mut Workload) -> Result<bool, String> {
         let Some(back) = self.backups.salvaged() else { return Ok(false) };
         let files = check(&back, &self.described, &self.unsynced, (&self.names, self.is_clean))?;
+        self.backups.broken().map_or(Ok(()), |file| check_broken(&back, file))?;
         workload.model_mut().salvaged = Some(files);
         Ok(true)
     }

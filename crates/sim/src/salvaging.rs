@@ -3,8 +3,8 @@
 //! What must hold then: a file whose objects had a description on stable storage is back, whole, by the name that the
 //! latest of them says or a later one of it; nothing is back by a name that it never had. After a clean stop all
 //! described files are back by their last names. One that was written without a sync may have lost an object in a crash
-//! before: it need not be whole, and neither need the one of which an object is lost together with the names. That the
-//! bytes of all others are right is then checked by reading them.
+//! before: it need not be whole. One of which an object is lost together with the names must not be, where another
+//! object was told of that one. That the bytes of all others are right is then checked by reading them.
 
 use crate::machine::Images;
 use crate::name_check::NameCheck;
@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use stripe::object::{HEADER_BYTES, Head, Header};
 use stripe::protocol::Role;
 use stripe::{Description, Kept};
-use wire::{Errno, FileId, FileKind, NodeId};
+use wire::{Errno, FileId, FileKind, NodeId, ObjectId};
 
 /// Bytes of one part of a listing.
 const LISTED_BYTES: usize = 32 << 10;
@@ -45,10 +45,35 @@ pub struct Wanted {
 }
 
 /// Loses the object that is lost together with the names. Its server is to be started anew after that: it remembers for
-/// a while that there was one, as no disk does that lost it.
-pub async fn lose(stripe: &stripe::Client, (server, kept): (NodeId, Kept)) -> Result<(), Errno> {
-    match stripe.quarantine(server, kept).await {
-        Ok(_) | Err(Errno::ENOENT) => Ok(()),
+/// a while that there was one, as no disk does that lost it. Whether its file cannot be whole without it: there is no
+/// other of its column, as a move leaves one, and one of another column knows of it.
+pub async fn lose(
+    (names, stripe): (&Client, &stripe::Client),
+    servers: usize,
+    (server, lost): (NodeId, Kept),
+) -> Result<bool, Errno> {
+    let there = names.servers().await?;
+    if there.len() != servers {
+        return Err(Errno::EAGAIN);
+    }
+    let is_of_it = |kept: &&Kept| {
+        let ObjectId { volume, file, .. } = kept.object;
+        (volume, file) == (lost.object.volume, lost.object.file)
+    };
+    let (mut is_only, mut is_known) = (true, false);
+    for other in there.iter().map(|server| server.id) {
+        let mut of_it = Vec::new();
+        stripe.list_all(other, |some| of_it.extend(some.iter().filter(is_of_it).copied())).await?;
+        for kept in of_it.into_iter().filter(|kept| (other, *kept) != (server, lost)) {
+            is_only &= kept.object != lost.object;
+            let (_, told) = stripe.description(other, kept).await?;
+            let known = told.description.map_or(0, |description| description.present);
+            is_known |= known >> lost.object.column & 1 == 1;
+        }
+    }
+    match stripe.quarantine(server, lost).await {
+        Ok(_) => Ok(is_only && is_known),
+        Err(Errno::ENOENT) => Ok(false),
         Err(errno) => Err(errno),
     }
 }
@@ -172,6 +197,14 @@ pub fn missable(images: &Images, random: &mut Random) -> Option<(NodeId, Kept)> 
     (!known.is_empty()).then(|| *random.pick(&known)).map(|lost| (lost.server, lost.kept))
 }
 
+/// The file of which an object is lost is not back as if it were whole. What is wrong, if anything.
+pub fn check_broken(back: &[Back], broken: FileId) -> Result<(), String> {
+    match back.iter().find(|one| one.file == broken && one.whole) {
+        Some(one) => Err(format!("{one:?} is back whole, though an object of it is lost")),
+        None => Ok(()),
+    }
+}
+
 /// The files that are back and whole. What is wrong with them, if anything.
 pub fn check(
     back: &[Back],
@@ -226,7 +259,6 @@ mod tests {
     use super::*;
     use crate::name_check::{Change, Value};
     use crate::queue::Picos;
-    use wire::ObjectId;
 
     const FILE: FileId = FileId(0x2a);
     const HOME: FileId = FileId(9);

@@ -40,8 +40,8 @@ fn an_object_that_is_lost_with_the_names_leaves_no_trace_that_a_salvage_waits_fo
     salvage(SALVAGED_LOSS);
 }
 
-/// Seed 2739672038: the file had been truncated, and its objects were told that length. It was written anew behind that,
-/// and the object which has these bytes was lost: the file was back with its earlier length.
+/// Seed 2739672038: the file had been truncated, and its objects were told that length. It was written behind that,
+/// and the object with these bytes was lost: the file was back with its earlier length.
 #[test]
 fn a_file_that_was_written_since_its_length_was_told_does_not_end_there_when_that_object_is_lost() {
     salvage(SALVAGED_END);
