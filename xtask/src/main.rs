@@ -3,6 +3,7 @@
 
 mod bundle;
 mod circles;
+mod compiler;
 mod header;
 mod layers;
 mod pages;
@@ -38,6 +39,9 @@ cargo xtask COMMAND
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let Some(code) = compiler::run(&arguments) {
+        return code;
+    }
     let outcome = match arguments.first().map(String::as_str) {
         Some("test") => suites::test(&arguments[1..]),
         Some("tidy") => tidy::tidy(),

@@ -1,5 +1,6 @@
 //! The programs of tests: Cargo builds them, and says so of each when it has linked it.
 
+use crate::compiler;
 use crate::pool::{Job, Load, Pool};
 use crate::run::{command, root};
 use crate::usage::nicely;
@@ -22,6 +23,7 @@ pub fn build(pool: &Pool) -> Result<(), String> {
     let mut build = nicely(command(
         "cargo test --workspace --locked --no-run --message-format=json-render-diagnostics",
     ));
+    compiler::wrap(&mut build);
     let child = build.stdout(Stdio::piped()).spawn();
     let mut child = child.map_err(|error| format!("cargo cannot start: {error}"))?;
     let told = BufReader::new(child.stdout.take().expect("it is a pipe"));
