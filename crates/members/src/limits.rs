@@ -53,3 +53,12 @@ pub const AHEAD_OF_CLOCK_MAX: u64 = 24 * 3600 * 1_000_000_000;
 /// Most that it may be ahead of the last one of its name, where that is ahead of the clock itself: about a second,
 /// which a thousand starts that were never told count on; to reach the end of the numbers so takes 2^34 joins.
 pub const AHEAD_OF_LAST_MAX: u64 = 1 << 30;
+
+const _: () = assert!(*SERVER_IDS.end() < *CLIENT_IDS.start());
+const _: () = assert!(*CLIENT_IDS.end() < *JOINING_IDS.start());
+const _: () = assert!(DISKS_MAX <= u32::BITS as usize, "a bit for each disk");
+const _: () = assert!(MEMBER_BYTES_MAX <= PAGE_BYTES, "a page has room for any member");
+const _: () = assert!(ENDED_AT_ONCE <= MEMBERS_MAX);
+const _: () = assert!(CALL_DEADLINE.as_millis() < LEASE_DEFAULT.as_millis());
+const _: () = assert!(RETRY_PAUSE.as_millis() < CALL_DEADLINE.as_millis());
+const _: () = assert!(PARTING_SPAN.as_millis() < LEASE_DEFAULT.as_millis());

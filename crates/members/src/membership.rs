@@ -210,6 +210,9 @@ impl Membership {
         if self.is_member() && self.joined.is_none() {
             self.joined = Some((now, self.view.number));
         }
+        assert_eq!(self.since.len(), self.others().count(), "every other node came in some view");
+        let is_away = |node: &NodeId| self.view.get(*node).is_none();
+        assert!(self.absent.keys().all(is_away), "a node is up or absent");
         Some(Change { before, gone, came })
     }
 

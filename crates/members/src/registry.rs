@@ -428,6 +428,9 @@ impl Registry {
 
     /// As [`write_member`](Registry::write_member), with what `batch` has; the store admits it.
     fn write_with(&mut self, mut batch: Batch, now: Time, member: Member, lends: Lends) -> Append {
+        let ids = if member.roles.is_server() { SERVER_IDS } else { CLIENT_IDS };
+        assert!(ids.contains(&member.id.0), "{} is no id of its kind", member.id.0);
+        assert!(!(member.alive && member.gone), "a server that is gone is down");
         batch.put(&member_key(member.id), &member.to_bytes());
         let old = self.members.get(&member.id).map(|entry| &entry.member);
         let lenders = self.lenders.note(&mut batch, old, Some((&member, lends)));
@@ -440,7 +443,7 @@ impl Registry {
         let entry = Entry { member, until: now + self.span };
         let old = self.members.insert(id, entry).map(|entry| entry.member);
         let replaced = old.filter(|old| old.alive && old.incarnation != incarnation);
-        self.ended.extend(replaced.map(|old| (append.sequence, Member { alive: false, ..old })));
+        replaced.into_iter().for_each(|old| self.note_end(&append, Member { alive: false, ..old }));
         append
     }
 
@@ -450,6 +453,7 @@ impl Registry {
         let (mut batch, mut lenders) = (Batch::new(), false);
         for id in ids {
             let member = &self.members[id].member;
+            assert!(member.alive, "a lease ends once");
             let down = Member { alive: false, ..member.clone() };
             let server = member.roles.is_server();
             match server {
@@ -467,9 +471,17 @@ impl Registry {
             if !member.roles.is_server() {
                 self.members.remove(id);
             }
-            self.ended.push_back((append.sequence, member));
+            self.note_end(&append, member);
         }
         Ok(append)
+    }
+
+    /// An incarnation has ended by this change.
+    fn note_end(&mut self, append: &Append, member: Member) {
+        let last = self.ended.back().map_or(0, |(sequence, _)| *sequence);
+        assert!(last <= append.sequence, "ends are told in the order of their changes");
+        assert!(!member.alive, "an incarnation that ended is down");
+        self.ended.push_back((append.sequence, member));
     }
 
     /// Applies `batch` as the next view.

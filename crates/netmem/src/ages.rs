@@ -118,6 +118,7 @@ impl Histogram {
         for (bucket, count) in self.0.iter().enumerate() {
             halved.0[bucket.saturating_sub(1)] += count;
         }
+        assert_eq!(halved.total(), self.total(), "every frame is in one bucket");
         halved
     }
 
@@ -129,6 +130,7 @@ impl Histogram {
             *kept = left.min(count.into()) as u32;
             left -= u64::from(*kept);
         }
+        assert!(left == 0 || oldest == *self, "fewer only where there are fewer");
         oldest
     }
 

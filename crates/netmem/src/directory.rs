@@ -100,6 +100,7 @@ impl Entry {
     }
 
     fn advance(&mut self, version: Version) -> ArrayVec<Holder, HOLDERS_MAX> {
+        assert!(version > self.version, "what is known of a page grows newer");
         (self.version, self.copies, self.lost, self.crowded) = (version, 0, false, false);
         std::mem::take(&mut self.holders)
     }
@@ -375,6 +376,7 @@ impl Directory {
         assert!(self.slab[at as usize].is_empty(), "a vacant entry is empty");
         self.slab[at as usize] = Entry::new(id, version);
         self.index.insert(id, at, |other| self.slab[other as usize].id);
+        assert!(self.hand < self.slab.len(), "the hand is at an entry");
         Ok(at as usize)
     }
 

@@ -108,6 +108,8 @@ impl Epoch {
         let mut shares: Vec<Share> =
             digests.iter().map(|digest| oldest.share(digest, config)).collect();
         shares.sort_unstable_by_key(|share| share.node);
+        let once = shares.windows(2).all(|pair| pair[0].node < pair[1].node);
+        assert!(once, "a node has one part");
         let next = shares.iter().rev().max_by_key(|share| share.weight);
         Epoch {
             number,

@@ -149,6 +149,8 @@ impl Hints {
             return Err(Full);
         }
         if run.is_sound() {
+            let last = self.runs.back().map_or(self.end, Placed::end);
+            assert_eq!(last, self.end, "runs have no gap");
             self.runs.push_back(Placed { start: self.end, run });
             self.end += u64::from(run.pages);
         }
@@ -198,12 +200,14 @@ impl Hints {
     }
 
     fn advance(&mut self, used: u64) {
+        assert!(self.used <= used && used <= self.end, "a program goes on in what it said");
         self.used = used;
         self.near = self.near.max(used);
         self.far = self.far.max(self.near);
         while self.runs.front().is_some_and(|placed| placed.end() <= used) {
             self.runs.pop_front();
         }
+        assert!(self.far <= self.end, "only what was said is asked for");
     }
 
     fn page(&self, position: u64) -> PageId {

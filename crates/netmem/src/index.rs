@@ -53,13 +53,15 @@ impl Index {
     /// Adds an entry of a page that has none.
     pub fn insert(&mut self, id: PageId, entry: u32, key: impl Fn(u32) -> PageId) {
         let cell = self.cell(id, key);
-        debug_assert_eq!(self.cells[cell], EMPTY, "a page has one entry");
+        assert_eq!(self.cells[cell], EMPTY, "a page has one entry");
+        assert_ne!(entry, EMPTY, "the number of no entry");
         self.cells[cell] = entry;
     }
 
     /// Removes the entry of the page, and closes the gap, so that nothing that lies behind it is lost.
     pub fn remove(&mut self, id: PageId, key: impl Fn(u32) -> PageId) {
         let mut gap = self.cell(id, &key);
+        assert_ne!(self.cells[gap], EMPTY, "what is removed is here");
         let mut at = gap;
         loop {
             at = (at + 1) & self.mask();

@@ -230,3 +230,33 @@ pub const RETURNED_STRETCHES_MAX: usize = 16;
 pub const EPOCH_TICK: Duration = Duration::from_millis(50);
 /// Nodes of a cluster, for tables that are sent whole.
 pub const MEMBERS_MAX: usize = 4096;
+
+const _: () = assert!(SLOTS.is_power_of_two());
+const _: () = assert!(EXTENT_PAGES == u16::BITS as u64, "a bit for each page of an extent");
+const _: () = assert!(PAGE_BYTES_MAX.is_multiple_of(wire::limits::BLOCK_BYTES));
+const _: () = assert!(PAGE_BYTES_MAX / wire::limits::BLOCK_BYTES <= u8::MAX as usize);
+const _: () = assert!(STAGING_SHARE > 1);
+const _: () = assert!(AHEAD_SHARE > 1);
+const _: () = assert!(OWN_TENTHS >= 10, "the node's own pages go for younger ones only");
+const _: () = assert!(WEIGHT_PERCENT_MAX <= 100);
+const _: () = assert!(EPOCH_TICK.as_millis() < EPOCH.as_millis());
+const _: () = assert!(SILENT_EPOCHS > 1, "one epoch may be late");
+const _: () = assert!(WINDOW_MIN <= WINDOW_MAX);
+const _: () = assert!(WINDOW_MAX as u64 <= EXTENT_PAGES, "a window is a batch at most");
+const _: () = assert!((WINDOW_MAX as u64) < NEAR_MAX);
+const _: () = assert!(NEAR_MAX < FAR_MAX);
+const _: () = assert!(FAR_PAUSE < FAR_MAX);
+const _: () = assert!(HINT_RUNS_SEARCHED <= HINT_RUNS_MAX);
+const _: () =
+    assert!(NEAR_MAX as usize <= FAULTS_MAX / 2, "demand finds room beside what is early");
+const _: () = assert!(HEDGE_MIN.as_micros() < HEDGE_MAX.as_micros());
+const _: () = assert!(HEDGE_MAX.as_millis() < ATTEMPT.as_millis());
+const _: () = assert!(ATTEMPT.as_millis() < PATIENCE.as_millis());
+const _: () = assert!(PAUSE.as_millis() < PAUSE_MAX.as_millis());
+const _: () = assert!(SLOW_REQUESTS_MAX < REQUEST_TASKS, "some tasks are for what is quick");
+const _: () = assert!(SHRINK_MIRRORS <= SHRINK_MIRRORS_SEEN);
+const _: () = assert!(SHRINK_PAGES <= LEAVING_MAX);
+const _: () = assert!(LEASE_SHIFT < VIEW_SHIFT, "a view has many leases of a page");
+const _: () = assert!(GUEST_DROPS_AT_ONCE <= GUEST_DROPS_MAX);
+const _: () = assert!(GUEST_AWAY_VISIT_SPAN.as_millis() < GUEST_AWAY_MAX.as_millis());
+const _: () = assert!(GUEST_VISIT_SPAN.as_millis() < GUEST_SPAN.as_millis());

@@ -211,7 +211,9 @@ impl Memory {
 
     /// Frames by role.
     pub fn counts(&self) -> Counts {
-        self.lists.counts()
+        let counts = self.lists.counts();
+        assert_eq!(counts.total(), self.config.frames, "every frame has one role");
+        counts
     }
 
     /// Blocks of 4 KiB that the pages of each role take: one each, unless [`set_blocks`](Memory::set_blocks) says more.
@@ -483,6 +485,8 @@ impl Memory {
     }
 
     fn fill(&mut self, frame: u32, role: Role, page: Page) {
+        assert!(self.lists.role(frame).is_empty(), "frame {frame} holds a page");
+        assert!(!role.is_empty(), "a page has a role");
         self.pages[frame as usize] = page;
         self.index.insert(page.id, frame, |frame| self.pages[frame as usize].id);
         self.lists.put(frame, role);
@@ -491,7 +495,8 @@ impl Memory {
 
     fn clear(&mut self, frame: u32) {
         self.ahead.wasted += u64::from(self.lists.role(frame) == Role::Ahead);
-        let id = self.pages[frame as usize].id;
+        let Page { id, busy, .. } = self.pages[frame as usize];
+        assert!(!busy, "the bytes of frame {frame} are just leaving");
         self.index.remove(id, |frame| self.pages[frame as usize].id);
         self.lists.set_blocks(frame, 0);
         self.lists.put(frame, Role::Free);

@@ -117,7 +117,9 @@ fn homes(slot: usize, members: &[Member]) -> Option<Homes> {
             second = Some(bid);
         }
     }
-    Some(Homes { primary: first?.node, backup: second.map(|bid| bid.node) })
+    let homes = Homes { primary: first?.node, backup: second.map(|bid| bid.node) };
+    assert_ne!(homes.backup, Some(homes.primary), "a member is named once");
+    Some(homes)
 }
 
 /// -log2(bits / 2^64) in units of 2^-32, rounded up: 1 to 64 * 2^32.

@@ -133,6 +133,7 @@ impl Agent {
             let entry = &mut self.sets[set][way];
             entry.used = self.packets;
             let at = usize::from(entry.backend) - 1;
+            assert!(self.backends[at].connections > 0, "a flow is counted at its backend");
             if self.backends[at].up {
                 return Some(at);
             }
@@ -180,6 +181,7 @@ impl Agent {
             self.counters.forgotten += 1;
             self.forget(set, way);
         }
+        assert_eq!(self.sets[set][way].backend, 0, "a way has one flow");
         self.sets[set][way] = Flow { key: flow, backend: at as u16 + 1, used: self.packets };
         self.backends[at].connections += 1;
         self.counters.opened += 1;
@@ -187,6 +189,7 @@ impl Agent {
 
     fn forget(&mut self, set: usize, way: usize) {
         let entry = std::mem::take(&mut self.sets[set][way]);
+        assert!(entry.backend > 0, "a flow is forgotten once");
         self.backends[usize::from(entry.backend) - 1].connections -= 1;
     }
 }

@@ -89,6 +89,7 @@ impl Segment {
     }
 
     fn head(&self) -> usize {
+        assert!(self.next < self.len, "the circle is in its segment");
         self.first + self.next
     }
 
@@ -167,6 +168,8 @@ impl PayloadCache {
             Buffers::Pools { send, receive } => (pools(send, receive), false),
         };
         let received = shape.send_segment + shape.small_segment;
+        assert!(received < shape.entries, "there are buffers for what is received");
+        assert!(shape.send_segment > 0, "there are buffers for what is sent");
         PayloadCache {
             entries: vec![Entry::default(); shape.entries].into(),
             send: Segment::new(0, shape.send_segment),
@@ -270,6 +273,7 @@ impl PayloadCache {
             return Err(Busy(binding.buffer));
         }
         entry.pending += 1;
+        assert!(entry.pending <= 2, "two transfers at most are to come");
         entry.unsent = false;
         self.counters.hits += 1;
         Ok(Attached { buffer: binding.buffer, hit: true })
@@ -302,6 +306,7 @@ impl PayloadCache {
 
     fn fill(&mut self, index: usize, address: u64) -> Attached {
         let entry = &mut self.entries[index];
+        assert_eq!(entry.pending, 0, "buffer {index} has transfers to come");
         if entry.valid {
             self.counters.evictions += 1;
             self.counters.evictions_unsent += u64::from(entry.unsent);

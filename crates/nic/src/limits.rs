@@ -6,3 +6,5 @@ pub const PAYLOAD_BYTES_MAX: usize = wire::limits::PAYLOAD_BYTES_MAX;
 pub const PIECES_MAX: usize = 256;
 /// Most flows that a forwarding agent remembers: 24 MiB.
 pub const FLOWS_MAX: usize = 1 << 20;
+
+const _: () = assert!(PIECES_MAX * wire::limits::BLOCK_BYTES >= PAYLOAD_BYTES_MAX);

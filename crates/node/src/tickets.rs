@@ -66,7 +66,9 @@ impl Tickets {
     }
 
     pub fn set_call(&mut self, ticket: u64, call: CallId) {
-        self.find(ticket).expect("a call that has just started").call = Some(call);
+        let entry = self.find(ticket).expect("a call that has just started");
+        assert!(entry.call.is_none(), "a ticket is of one call");
+        entry.call = Some(call);
     }
 
     pub fn set_continuation(&mut self, ticket: u64, continuation: Continuation) {
@@ -104,7 +106,8 @@ impl Tickets {
                 _ => unreachable!("only calls have continuations"),
             },
             _ => {
-                self.release(ticket);
+                let state = self.release(ticket);
+                assert!(matches!(state, State::Abandoned), "what is under way ends once");
                 Ended::Nobody(Some(outcome))
             }
         }

@@ -201,6 +201,7 @@ impl Network {
         self.tokens.forget(node);
         self.begun.retain(|begun| begun.from != node);
         let inbox = self.inboxes.remove(&node).unwrap_or_default();
+        let mut freed = Vec::new();
         for (index, packet) in self.packets.iter_mut().enumerate() {
             let here = packet.header.destination == node;
             if packet.header.source == node && !packet.complete {
@@ -209,10 +210,11 @@ impl Network {
             if here && matches!(packet.stage, Stage::Placed(..) | Stage::Waiting) {
                 packet.stage = Stage::Dead;
                 if packet.complete && inbox.contains(&(index as u32)) {
-                    self.free.push(index as u32);
+                    freed.push(index as u32);
                 }
             }
         }
+        freed.into_iter().for_each(|index| self.free(index));
     }
 
     /// Takes everything that the endpoint of `from` has posted. `schedule` is told of every arrival to come.
@@ -340,6 +342,12 @@ impl Network {
         PacketId(index)
     }
 
+    /// The packet has arrived or is lost: its buffer may be used again.
+    fn free(&mut self, index: u32) {
+        assert!(self.free.len() < self.packets.len(), "a buffer is free once");
+        self.free.push(index);
+    }
+
     fn free_packet(&mut self, header: Header, call: CallHeader) -> u32 {
         let index = self.free.pop().unwrap_or_else(|| {
             self.packets.push(Packet {
@@ -381,6 +389,7 @@ impl Network {
         trace: &mut Trace,
     ) {
         let Packet { control, header, stage, .. } = &mut self.packets[packet.0 as usize];
+        assert!(matches!(stage, Stage::Travelling), "a packet has one head");
         let (node, intact) = (header.destination, ControlView::new(control).is_ok());
         if !intact {
             *stage = Stage::Dead;
@@ -409,11 +418,12 @@ impl Network {
         trace: &mut Trace,
     ) {
         let entry = &mut self.packets[packet.0 as usize];
+        assert!(!entry.complete, "a packet has one tail");
         entry.complete = true;
         match (&entry.stage, endpoint) {
             (Stage::Waiting, _) => {}
             (Stage::Placed(..), Some(endpoint)) => self.finish(now, packet.0, endpoint, trace),
-            _ => self.free.push(packet.0),
+            _ => self.free(packet.0),
         }
     }
 
@@ -452,7 +462,8 @@ impl Network {
         for frame in &endpoint.arrived(&message).landed {
             self.tokens.filled(node, frame.offset());
         }
-        self.free.push(index);
+        self.free(index);
+        let packet = &self.packets[index as usize];
         if packet.cut {
             self.traffic.lost += 1;
             self.tokens.broken_off(node, packet.header.token);

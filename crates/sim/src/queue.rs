@@ -161,6 +161,7 @@ impl<T: Copy> Queue<T> {
                 first
             }
         };
+        assert!(first.time >= self.now.0, "time never goes back");
         self.now = Picos(first.time);
         Some((self.now, first.what))
     }

@@ -169,6 +169,7 @@ impl Sealed {
     fn write_sums(&self, state: &mut State) -> io::Result<()> {
         while let Some(sector) = state.dirty.first().copied() {
             let first = sector * SUMS_PER_SECTOR;
+            assert!(first < state.sums.len(), "sums of pages that are there");
             let mut bytes = [0; SECTOR_BYTES];
             let sums = state.sums.iter().skip(first).take(SUMS_PER_SECTOR);
             for (out, sum) in bytes.chunks_exact_mut(SUM_BYTES).zip(sums) {

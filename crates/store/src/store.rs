@@ -285,6 +285,7 @@ impl Store {
         assert!(last.is_none_or(|last| last < self.sequence), "changes are logged in their order");
         self.counters.batches += 1;
         self.counters.log_bytes += bytes.len() as u64;
+        self.check();
         Append { log: self.generation, bytes, sequence: self.sequence }
     }
 
@@ -301,6 +302,7 @@ impl Store {
             }
             self.drop_told();
         }
+        self.check();
     }
 
     /// An append failed, and what was applied since may follow the hole that it left: [`admit`](Store::admit) refuses
@@ -341,6 +343,7 @@ impl Store {
         let checkpoint = self.base.checkpoint(self.frozen.clone()?, mark).ok()?;
         self.generation += 1;
         self.checkpointing = Some(mark);
+        self.check();
         Some(checkpoint)
     }
 
@@ -381,6 +384,17 @@ impl Store {
         self.failed_sequence = self.failed_sequence.filter(|&failed| failed > mark.sequence);
         self.last_failure = None;
         self.counters.checkpoints += 1;
+    }
+
+    /// The numbers agree: nothing is covered that is not synced, nor synced that was not applied.
+    fn check(&self) {
+        assert!(self.covered <= self.synced, "a checkpoint is on stable storage");
+        assert!(self.synced <= self.sequence, "what is synced was applied");
+        assert!(self.told <= self.synced, "logs tell of what is synced");
+        assert!(self.telling <= self.synced, "a log tells of what was synced before");
+        assert!(self.covered_log < self.generation, "changes go to a log that is not covered");
+        let has_changes = self.checkpointing.is_none() || self.frozen.is_some();
+        assert!(has_changes, "a checkpoint's changes stay in memory until it is done");
     }
 
     /// Drops the logs that the checkpoint covers, once a later one that is on stable storage says that they were. A

@@ -104,6 +104,11 @@ impl Window {
         }
     }
 
+    /// What is not committed is here.
+    fn check(&self) {
+        assert_eq!((self.dirty | self.committing) & !self.valid, 0, "a dirty block is valid");
+    }
+
     fn busy(&self) -> bool {
         self.pinned || self.dirty | self.committing | self.loading != 0
     }
@@ -273,6 +278,7 @@ impl Cache {
         self.clear(key);
         self.entries[key.0 as usize] = Entry::default();
         self.free_entries.push(key.0);
+        assert!(self.free_entries.len() <= self.entries.len(), "an object is closed once");
     }
 
     /// Forgets all blocks and checksums of an object that stays open.
@@ -396,7 +402,9 @@ impl Cache {
     fn drop_window(&mut self, key: Key, index: u64) {
         let entry = self.entry(key);
         let Some(slot) = entry.windows.remove(&index) else { return };
-        entry.dirty.remove(&index);
+        let was_dirty = entry.dirty.remove(&index);
+        assert!(!was_dirty, "only clean windows are dropped");
+        assert!(!self.windows[slot as usize].busy(), "a window that is used stays");
         self.drop_unused_group(key, group_of(block_at(index, 0)));
         self.release_window(slot);
     }
@@ -437,6 +445,7 @@ impl Cache {
         let unstable = (window.dirty | window.committing).count_ones() as usize;
         self.uncount_dirty(self.entries[window.owner.0 as usize].disk, unstable);
         self.free_windows.push(slot);
+        assert!(self.free_windows.len() <= self.windows.len(), "a slot is free once");
     }
 
     /// The slot of a window, made if need be.
@@ -454,7 +463,8 @@ impl Cache {
         (window.owner, window.index, window.used) = (key, index, used);
         (window.live, window.referenced) = (true, true);
         self.used_bytes += WINDOW_COST_BYTES;
-        self.entry(key).windows.insert(index, slot);
+        let before = self.entry(key).windows.insert(index, slot);
+        assert!(before.is_none(), "an object has each window once");
         slot
     }
 

@@ -177,6 +177,7 @@ impl Lists {
             NONE => list.oldest = frame,
             behind => self.links[behind as usize].newer = frame,
         }
+        assert_ne!(list.oldest, NONE, "a list with a newest frame has an oldest");
         self.links[frame as usize] = Link { role, blocks, newer: NONE, older: behind };
     }
 

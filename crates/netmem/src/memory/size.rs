@@ -15,6 +15,7 @@ impl Memory {
     pub fn resize(&mut self, frames: u32) {
         self.size = frames.clamp(1, self.config.frames);
         self.withhold();
+        assert!(self.local_min() <= self.size, "no more is guaranteed than there is");
     }
 
     /// Blocks that the node's own pages may have whatever others want: the same part of the present size.

@@ -166,7 +166,8 @@ impl Ahead {
 
     /// It says no more, and takes back what it said.
     pub fn close(&mut self, number: usize) {
-        self.plans[number] = None;
+        let open = self.plans[number].take();
+        assert!(open.is_some(), "a plan is closed once");
     }
 
     /// It takes back what it said.
@@ -200,6 +201,7 @@ impl Ahead {
     }
 
     fn push(&mut self, batch: Batch) {
+        batch.check();
         if self.orders.len() == ORDERS_MAX {
             self.orders.pop_front();
         }
@@ -292,6 +294,7 @@ impl Ahead {
 
     /// Another node begins to read pages for this one.
     pub fn begin_early(&mut self, batch: &Batch) {
+        batch.check();
         self.early.push((batch.first, batch.wanted));
     }
 
@@ -380,6 +383,12 @@ impl Batch {
         let within = page.index % EXTENT_PAGES;
         let first = PageId { index: page.index - within, ..page };
         Batch { first, wanted: 1 << within, at_least, bytes, time_to_use }
+    }
+
+    /// It begins where an extent does, and wants something.
+    fn check(&self) {
+        assert_eq!(self.first.index % EXTENT_PAGES, 0, "a batch is of one extent");
+        assert_ne!(self.wanted, 0, "a batch wants a page");
     }
 
     /// Adds a page of the same extent. Says whether it is one.

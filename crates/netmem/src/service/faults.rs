@@ -213,6 +213,7 @@ impl<T: Clone> Faults<T> {
     }
 
     fn close(&mut self, number: FaultNo, state: State<T>) -> bool {
+        assert!(self.begun >= (self.ahead + self.demand) as u64, "what is under way has begun");
         let fault = self.fault(number);
         assert!(matches!(fault.state, State::UnderWay), "a fetch ends once");
         fault.state = state;

@@ -290,6 +290,7 @@ impl Store {
     /// Puts a page's bytes into another frame of the pool; they are the same.
     pub fn relocate(&mut self, frame: FrameNo, data: Frame) {
         let stored = self.stored_mut(frame);
+        assert_eq!(stored.data.len(), data.len(), "a page keeps its length");
         debug_assert_eq!(stored.data[..], data[..]);
         stored.data = data;
     }
@@ -354,6 +355,7 @@ impl Store {
     }
 
     fn place(&mut self, frame: FrameNo, stored: Stored) {
+        assert!(self.memory.page(frame).is_some(), "bytes are of a page");
         self.used += cost(stored.data.len());
         self.memory.set_blocks(frame, blocks(stored.data.len()));
         let before = self.places[frame.0 as usize].replace(stored);

@@ -220,6 +220,8 @@ impl Cache {
     }
 
     fn remember(&mut self, key: Key, chunk: u64, sent: Sent) {
+        assert!((1..=CHUNK_BLOCKS).contains(&sent.blocks.into()), "blocks of one chunk");
+        assert!(sent.version.0 <= self.away.version, "versions are given in order");
         self.away.sent += 1;
         self.entry(key).away.insert(chunk, sent);
         self.away.order.push_back((key, chunk, sent.version));
@@ -231,6 +233,7 @@ impl Cache {
                 self.drop_unused_group(key, group_of(chunk * CHUNK_BLOCKS as u64));
             }
         }
+        assert!(self.away.order.len() <= self.away.chunks_max, "no more is remembered");
     }
 
     /// The number of an object in network memory; `None` when all have been given.
@@ -292,5 +295,7 @@ fn blocks_of(chunk: usize) -> Range<usize> {
 }
 
 fn page_id(space: SpaceId, serial: u32, chunk: u64) -> PageId {
+    assert_eq!(chunk >> 32, 0, "a chunk's number is the lower half");
+    assert_ne!(serial, 0, "an object with a number");
     PageId { space, index: u64::from(serial) << 32 | chunk }
 }

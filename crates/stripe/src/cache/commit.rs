@@ -44,6 +44,7 @@ impl Cache {
             let before = (window.dirty | window.committing).count_ones();
             let taken = std::mem::take(&mut window.committing);
             window.dirty |= if committed { 0 } else { taken };
+            window.check();
             let (dirty, removed) = (window.dirty, before - window.dirty.count_ones());
             let entry = self.entry(key);
             if dirty == 0 {
@@ -119,6 +120,7 @@ impl Cache {
         window.valid &= kept;
         window.dirty &= kept;
         window.committing &= kept;
+        window.check();
         let (idle, clean) = (!window.busy(), window.dirty | window.committing == 0);
         let empty = window.valid == 0;
         let entry = self.entry(key);

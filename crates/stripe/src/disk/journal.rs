@@ -149,6 +149,7 @@ impl Journal {
             self.bytes.set(self.bytes.get() + bytes as u64);
             self.records.set(self.records.get() + records as u64);
         }
+        assert!(self.durable.get() < self.sequence.get(), "the next record has a new number");
         drop(permit);
         let mut at = 0;
         batch.end(|entry| {
