@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(data(&endpoint, &message), b"abcabcabcab");
     }
 
-    /// What cannot be ended is refused where it is made, not where somebody cleans up.
+    /// A filling that cannot be ended is refused where it is made, not where it is cleaned up.
     #[test]
     #[should_panic(expected = "no more frames than a message may have")]
     fn parts_too_small_to_be_filled_up_are_refused() {

@@ -33,7 +33,7 @@ struct Pool {
     bare: Cell<usize>,
 }
 
-/// What the pool knows of a page; only the first page of a run counts.
+/// The pool's record of a page; only the first page of a run counts.
 #[derive(Default)]
 struct Page {
     handles: Cell<u32>,

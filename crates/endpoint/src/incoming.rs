@@ -7,7 +7,7 @@
 use crate::frames::FrameMut;
 use wire::{Token, mix};
 
-/// What an entry is a list of: a frame of the pool, or, for an adapter's firmware, its address and length.
+/// An element of an entry's list: a frame of the pool, or, for an adapter's firmware, its address and length.
 pub trait Room {
     /// Bytes that fit.
     fn room(&self) -> usize;
@@ -19,7 +19,7 @@ impl Room for FrameMut {
     }
 }
 
-/// What [`IncomingTable::cancel`] found.
+/// The outcome of [`IncomingTable::cancel`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cancelled {
     /// Nothing had come: the frames are back with the caller.

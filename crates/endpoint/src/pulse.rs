@@ -15,7 +15,7 @@ pub enum Pulse {
     },
 }
 
-/// What a stage knows when it asks.
+/// The input of a stage's decision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Backlog {
     /// Bytes of this payload that came from the source and have not moved on.

@@ -125,7 +125,7 @@ pub struct SendMessage(pub(crate) u16);
 #[derive(Debug)]
 pub struct ReceiveMessage(u16);
 
-/// What happened here since the start. Every figure is a count of messages.
+/// Counts of messages since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Handed to the adapter.
@@ -142,7 +142,7 @@ pub struct Counters {
     pub late: u64,
 }
 
-/// What [`Endpoint::place`] decided.
+/// The decision of [`Endpoint::place`].
 #[derive(Debug)]
 pub enum Placement {
     /// Put the data into the entry's `landed`, in order.
@@ -214,7 +214,7 @@ impl Endpoint {
         &self.frames
     }
 
-    /// What happened so far.
+    /// Counters since the start.
     pub fn counters(&self) -> Counters {
         self.counters
     }

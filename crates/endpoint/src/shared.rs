@@ -105,7 +105,7 @@ impl Piece {
     }
 }
 
-/// What the peer wrote that no honest peer writes. The link is to be closed.
+/// A violation of the ring's protocol by the peer. The link is to be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Broken {
     /// The memory is laid out in another way: another release.

@@ -154,7 +154,7 @@ impl Client {
         self.0.directory.borrow().clone()
     }
 
-    /// Who takes part in network memory, as was last seen; known to members with [`Roles::MEMORY`] only.
+    /// The members of network memory, as last seen; known to members with [`Roles::MEMORY`] only.
     pub fn lenders(&self) -> Rc<View> {
         self.0.lenders.borrow().clone()
     }
@@ -239,7 +239,7 @@ impl Client {
                 _ => self.join_again().await,
             };
             if result.as_ref().err() == Some(&DECLARED_GONE) {
-                // What it is told to do depends on what was declared gone, which the view says.
+                // The advice to the operator depends on what was declared gone, which the view says.
                 let _ = self.refresh().await;
             }
             self.tell_refusal(result.as_ref().err().copied().filter(|errno| !is_silence(*errno)));
@@ -394,7 +394,7 @@ async fn page(cx: &Cx, manager: NodeId, after: NodeId) -> Result<Page, Errno> {
     if goes_on || page.last { Ok(page) } else { Err(Errno::EPROTO) }
 }
 
-/// What follows `after` in a list, and its data.
+/// The part of a list behind `after`, and its data.
 async fn ask_page(
     cx: &Cx,
     manager: NodeId,

@@ -22,7 +22,7 @@ const DISK_KEY: u8 = b'd';
 /// How far a disk is: numbers that only grow, of its label and of its log.
 pub type Age = [u64; 2];
 
-/// What a server tells of a disk.
+/// A server's report of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ToldDisk {
     /// Its number on the server.
@@ -75,7 +75,7 @@ impl Verdict {
 
 fields!(Verdict { foreign, older });
 
-/// What is known of a disk.
+/// The record of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Known {
     id: u128,

@@ -16,7 +16,7 @@ const NUMBER_KEY: &[u8] = b"lenders";
 /// Then the id, highest byte first.
 const LENDER_KEY: u8 = b'n';
 
-/// What the registry knows of them.
+/// The registry's record of a lender.
 #[derive(Debug, Default)]
 pub struct LenderTable {
     /// Also of members that are down. An incarnation here is the number of the view that it began with: the process's
@@ -43,7 +43,7 @@ impl LenderTable {
         Ok(table)
     }
 
-    /// What others are shown.
+    /// The view that others are shown.
     pub fn shown(&self) -> &View {
         &self.shown
     }
@@ -53,7 +53,7 @@ impl LenderTable {
         self.number != self.shown.number
     }
 
-    /// What this member lends, as far as it said.
+    /// The memory that this member lends, as far as it said.
     pub fn lends(&self, id: NodeId) -> Lends {
         let lends = |lender: &Up| Lends { mib: lender.weight, machine: lender.machine };
         self.known.get(&id).map_or(Lends::default(), lends)

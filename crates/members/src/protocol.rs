@@ -51,7 +51,7 @@ pub fn is_pure(op: u16) -> bool {
     !matches!(op, JOIN | LEAVE)
 }
 
-/// What a node does for the cluster: a set.
+/// The roles of a node in the cluster: a set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Roles(u8);
 
@@ -160,7 +160,7 @@ impl<'a> Field<'a> for Member {
     }
 }
 
-/// What a member says of the memory that it lends.
+/// The memory that a member lends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lends {
     /// How much, in MiB.
@@ -172,7 +172,7 @@ pub struct Lends {
 
 fields!(Lends { mib, machine });
 
-/// Who wants to be a member.
+/// The identity of a node that joins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Its name, 1 to 255 bytes.

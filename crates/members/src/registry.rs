@@ -1,4 +1,4 @@
-//! Who is a member: the table behind the service.
+//! The registry of members: the table behind the service.
 //!
 //! It answers no message and waits for nothing: `now` is an argument, and every change comes with the log record that
 //! must be appended before the answer is sent. Leases are in memory only; after a restart every member that was alive
@@ -234,7 +234,7 @@ impl Registry {
             None => self.new_id(join)?,
         };
         let gone_disks = self.member(id).map_or(0, |old| old.gone_disks);
-        // What this incarnation does not serve, another join of it does not bring back.
+        // A disk that this incarnation does not serve does not come back by another join of it.
         let again = self.member(id).filter(|old| old.incarnation == *incarnation);
         let disks = identity.disks & again.map_or(u32::MAX, |old| old.disks);
         let member = Member {

@@ -57,7 +57,7 @@ struct Shared {
     /// Lenders have to be on stable storage before they are shown.
     hidden: Notify,
     subscribers: RefCell<Vec<Weak<Queue>>>,
-    /// What is done before a server stops.
+    /// The work before a server stops.
     parting: RefCell<Option<Parting>>,
 }
 

@@ -13,7 +13,7 @@ use crate::page::{PageId, Version};
 use arrayvec::ArrayVec;
 use wire::NodeId;
 
-/// What a holder has.
+/// The role of a holder's copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
     /// A copy of what is on stable storage as well, or in mirrors.
@@ -40,7 +40,7 @@ pub struct Holder {
     pub role: Role,
 }
 
-/// What is known of a page.
+/// The directory's record of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The page.
@@ -127,7 +127,7 @@ impl Entry {
     }
 }
 
-/// What a registration pushed out. Who is named here must be told to drop its copy.
+/// Copies displaced by a registration. The holders named here must be told to drop theirs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Holders of the same page: of an older version, or one copy too many.
@@ -149,7 +149,7 @@ pub enum Refusal {
     Full,
 }
 
-/// What a look-up says.
+/// The result of a look-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lookup<'a> {
     /// The page has holders in a version that will do.
@@ -190,7 +190,7 @@ impl Directory {
         }
     }
 
-    /// What it takes of memory.
+    /// The memory that it takes.
     #[cfg(test)]
     pub(crate) fn bytes(&self) -> usize {
         let vacant = self.vacant.capacity() * size_of::<u32>();

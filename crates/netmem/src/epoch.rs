@@ -1,4 +1,4 @@
-//! What one epoch says: how old a page must be to be worth nothing, and which nodes have the old frames (SOSP'95
+//! The content of an epoch: how old a page must be to be worth nothing, and which nodes have the old frames (SOSP'95
 //! section 3.2).
 //!
 //! Every node tells the initiator how many of its frames are how old. The initiator finds the M oldest of the cluster;
@@ -11,7 +11,7 @@ use crate::limits::{EPOCH, EPOCH_SHARE, SLOW_START, WEIGHT_PERCENT_MAX};
 use std::time::Duration;
 use wire::NodeId;
 
-/// What a node tells the initiator. Counts are of frames.
+/// A node's report to the initiator. Counts are of frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Digest {
     /// The node.
@@ -85,7 +85,7 @@ pub struct Share {
     pub oldest: Age,
 }
 
-/// What the initiator broadcasts.
+/// The initiator's broadcast.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Epoch {
     /// Grows with every epoch.

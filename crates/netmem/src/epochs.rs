@@ -25,7 +25,7 @@ pub enum Ending {
     Inaccurate,
 }
 
-/// What a node knows of the epochs.
+/// A node's state in the sequence of epochs.
 #[derive(Debug)]
 pub struct Epochs {
     me: NodeId,

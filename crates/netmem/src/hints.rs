@@ -166,7 +166,7 @@ impl Hints {
         true
     }
 
-    /// What [`poll_near`](Hints::poll_near) would say.
+    /// The result of the next [`poll_near`](Hints::poll_near).
     pub fn peek_near(&self, distance: u64) -> Option<PageId> {
         let end = self.end.min(self.used.saturating_add(distance));
         (self.near < end).then(|| self.page(self.near))
@@ -180,7 +180,7 @@ impl Hints {
         Some(page)
     }
 
-    /// What [`poll_far`](Hints::poll_far) would say.
+    /// The result of the next [`poll_far`](Hints::poll_far).
     pub fn peek_far(&self, distance: u64) -> Option<(PageId, u64)> {
         let end = self.end.min(self.used.saturating_add(distance));
         (self.far < end).then(|| (self.page(self.far), self.far - self.used))

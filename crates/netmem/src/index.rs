@@ -21,7 +21,7 @@ impl Index {
         Index { cells: vec![EMPTY; (entries * 2).next_power_of_two()].into() }
     }
 
-    /// What it takes of memory.
+    /// The memory that it takes.
     #[cfg(test)]
     pub fn bytes(&self) -> usize {
         size_of_val(&*self.cells)

@@ -76,7 +76,7 @@ pub enum Durability {
     },
 }
 
-/// What is in a frame.
+/// The content of a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Page {
     /// The page.
@@ -184,7 +184,7 @@ pub struct Memory {
     squeezed: u64,
 }
 
-/// What became of pages that were fetched ahead of their use.
+/// The fate of pages that were fetched ahead of their use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ahead {
     /// Used.
@@ -226,7 +226,7 @@ impl Memory {
         self.lists.set_blocks(frame.0, blocks);
     }
 
-    /// What became of pages that were fetched ahead of their use.
+    /// The fate of pages that were fetched ahead of their use.
     pub fn ahead(&self) -> Ahead {
         self.ahead
     }
@@ -250,7 +250,7 @@ impl Memory {
         }
     }
 
-    /// What is in a frame; `None` in a free one.
+    /// The page in a frame; `None` in a free one.
     pub fn page(&self, frame: FrameNo) -> Option<&Page> {
         (!self.role(frame).is_empty()).then(|| &self.pages[frame.0 as usize])
     }
@@ -339,7 +339,7 @@ impl Memory {
         true
     }
 
-    /// What is in every frame that is not free, in the order of the frames.
+    /// The pages in all frames that are not free, in the order of the frames.
     pub fn pages(&self) -> impl Iterator<Item = (FrameNo, Role, &Page)> {
         let all = (0..self.config.frames).map(FrameNo);
         all.filter_map(|frame| Some((frame, self.role(frame), self.page(frame)?)))
@@ -440,8 +440,8 @@ impl Memory {
         busy
     }
 
-    /// What the initiator is told, but for what only the service knows. Takes time for every frame, at most for
-    /// [`DIGEST_FRAMES`](crate::limits::DIGEST_FRAMES): of more it is a sample.
+    /// This node's digest for the initiator, without what only the service knows. Takes time for every frame, at most
+    /// for [`DIGEST_FRAMES`](crate::limits::DIGEST_FRAMES): of more it is a sample.
     pub fn digest(&self, now: Time) -> Digest {
         let (mut local, mut hosted) = (Histogram::default(), Histogram::default());
         let step = self.pages.len().div_ceil(DIGEST_FRAMES);

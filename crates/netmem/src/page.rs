@@ -1,4 +1,4 @@
-//! What a page is called, and the stamp that travels with its bytes.
+//! Names of pages, and the stamp that travels with a page's bytes.
 
 use std::fmt;
 use wire::checksum::Digest;
@@ -85,7 +85,7 @@ impl fmt::Display for PageId {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(pub u64);
 
-/// What travels with the bytes of a page and is kept beside them.
+/// The stamp that travels with the bytes of a page and is stored beside them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PageStamp {
     /// The page.
@@ -98,7 +98,7 @@ pub struct PageStamp {
     pub checksum: u32,
 }
 
-/// What a receiver takes.
+/// The page that a receiver accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// The page that was asked for.

@@ -19,7 +19,7 @@ pub enum Policy {
     NChance,
 }
 
-/// What is known of a page that leaves.
+/// Attributes of a page that leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Leaving {
     /// Its effective age.

@@ -47,7 +47,7 @@ use wire::field::{Field, Output, fields};
 use wire::limits::BODY_BYTES;
 use wire::{Decoder, NodeId, Short};
 
-/// What a message asks for.
+/// The operation that a message asks for.
 pub mod op {
     /// The bytes of a page, of whom the request is sent to or of whom that one forwards it to.
     pub const GET: u16 = 1;

@@ -13,7 +13,7 @@
 //!                 dirty ──► mirrors or stable storage first
 //! ```
 //!
-//! What it promises: bytes without a fitting stamp are never data; a version that was known and is gone is
+//! Guarantees: bytes without a fitting stamp are never data; a version that was known and is gone is
 //! [`GetError::Lost`], never zeros and never an older one; a dirty page leaves its frame only when its class says so; a
 //! mirror counts only when the directory knows of it; nothing of a freed space comes back.
 
@@ -90,10 +90,10 @@ use store::Store;
 use wire::limits::BLOCK_BYTES;
 use wire::{Channel, Errno, NodeId, Time};
 
-/// What a [`Backing`] gives: something that comes later.
+/// A result of a [`Backing`], which comes later.
 pub type Later<T> = Pin<Box<dyn Future<Output = T>>>;
 
-/// What stable storage has of a page, if it has it: its version and its bytes.
+/// The page on stable storage, if it is there: its version and its bytes.
 pub type OnStorage = Result<Option<(Version, Frame)>, Errno>;
 
 /// Stable storage, as the user of the service knows it: files, a spill file, nothing.
@@ -188,7 +188,7 @@ struct Inner {
     epochs: RefCell<Epochs>,
     peers: RefCell<Peers>,
     stats: RefCell<Stats>,
-    /// What is to be prefetched.
+    /// The prefetches that are due.
     ahead: RefCell<Ahead>,
     /// Spaces of processes that are no nodes.
     guests: RefCell<Guests>,
@@ -235,7 +235,7 @@ impl Service {
         service
     }
 
-    /// What happened so far.
+    /// Counters since the start.
     pub fn counters(&self) -> Counters {
         let mut home = self.0.home.borrow_mut();
         let ahead = self.store().memory().ahead();
@@ -369,14 +369,14 @@ impl Service {
         R::decode(&reply.body).ok()
     }
 
-    /// What a message carries beside its body.
+    /// The payload of a message beside its body.
     fn load(&self) -> Load<'static> {
         let (data, into) = (self.cx().pieces(), self.cx().pieces());
         Load { once: false, data, trailer: &[], into, wait: ATTEMPT }
     }
 }
 
-/// What a message carries beside its body.
+/// The payload of a message beside its body.
 struct Load<'a> {
     once: bool,
     data: Pieces<Frame>,

@@ -47,7 +47,7 @@ pub struct Trend {
     window: u32,
     issued: u32,
     used: u32,
-    /// What comes after all that was issued, and the step that was issued with.
+    /// The index behind all that was issued, and the stride that it was issued with.
     frontier: Option<(u64, i64)>,
 }
 

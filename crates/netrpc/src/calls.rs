@@ -17,7 +17,7 @@ impl CallId {
     }
 }
 
-/// What a call says, but for its frames.
+/// A call without its frames.
 #[derive(Clone, Copy, Debug)]
 pub struct Start<'a> {
     /// The node that is to serve it.

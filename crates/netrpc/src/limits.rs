@@ -34,7 +34,7 @@ pub const KEPT_SESSION_PAGES: usize = 512;
 /// Pages of kept replies of all sessions: 16 MiB, and never more than a part of the pool
 /// ([`KEPT_POOL_PART`]). The session that keeps most forgets first.
 pub const KEPT_PAGES: usize = 4096;
-/// What kept replies may hold of the pool: a quarter.
+/// The part of the pool that kept replies may hold: a quarter.
 pub const KEPT_POOL_PART: usize = 4;
 /// Copies of a request that are ignored when the data of its kept reply was forgotten: the reply itself may still be
 /// on its way, and with [`RETRY`] doubling the fourth copy comes 3.75 s after the request.

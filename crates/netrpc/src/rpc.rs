@@ -12,7 +12,7 @@ use std::ops::Bound;
 use std::time::Duration;
 use wire::{Channel, ControlView, Kind, NodeId, Time};
 
-/// What a node's calls are configured by.
+/// Configuration of a node's calls.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// This node.
@@ -59,7 +59,7 @@ impl Config {
     }
 }
 
-/// What came out of a step.
+/// An event of a step.
 #[derive(Debug)]
 pub enum Event {
     /// A request to execute and answer. Its data is in the message, which goes back to the endpoint when that is taken.
@@ -87,7 +87,7 @@ pub enum Event {
     },
 }
 
-/// What happened since the start.
+/// Counters since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Requests sent for the first time.
@@ -162,7 +162,7 @@ impl Rpc {
         self.server.kept_pages()
     }
 
-    /// What happened so far.
+    /// Counters since the start.
     pub fn counters(&self) -> Counters {
         Counters { answers_lost: self.outbox.lost(), ..self.counters }
     }

@@ -60,7 +60,7 @@ struct Slot {
     kept: Kept,
 }
 
-/// What to do with a request.
+/// The action that a request asks for.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
     Execute,

@@ -39,7 +39,7 @@ struct Flow {
     used: u64,
 }
 
-/// What an agent has seen.
+/// Counters of an agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AgentCounters {
     /// Packets that got a backend.
@@ -83,7 +83,7 @@ impl Agent {
         }
     }
 
-    /// What has happened so far.
+    /// Counters since the start.
     pub fn counters(&self) -> AgentCounters {
         self.counters
     }

@@ -16,7 +16,7 @@
 
 use crate::config::{Buffers, CacheConfig};
 
-/// What the host remembers of a payload on the adapter: the buffer, and the buffer's generation then.
+/// The host's reference to a payload on the adapter: the buffer and its generation then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Binding {
     /// The buffer.
@@ -25,7 +25,7 @@ pub struct Binding {
     pub generation: u32,
 }
 
-/// What the host says about the adapter's copy when it sends a frame.
+/// The host's word about the adapter's copy when it sends a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reuse {
     /// Nothing is known: the frame is fetched from host memory.
@@ -98,7 +98,7 @@ impl Segment {
     }
 }
 
-/// What the cache has seen; counts of buffers.
+/// Counters of the cache, in buffers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheCounters {
     /// Sent from the copy on the adapter.
@@ -181,7 +181,7 @@ impl PayloadCache {
         }
     }
 
-    /// What has happened so far.
+    /// Counters since the start.
     pub fn counters(&self) -> CacheCounters {
         self.counters
     }
@@ -201,7 +201,7 @@ impl PayloadCache {
         self.entries.len()
     }
 
-    /// What the host is to remember of a buffer's present content; `None` without a cache.
+    /// The reference to a buffer's present content, for the host; `None` without a cache.
     pub fn binding(&self, buffer: u16) -> Option<Binding> {
         let generation = self.entries[usize::from(buffer)].generation;
         self.retains.then_some(Binding { buffer, generation })

@@ -1,4 +1,4 @@
-//! What an adapter and whoever drives its engines say to each other.
+//! Commands and events between an adapter and the driver of its engines.
 
 use crate::cache::Reuse;
 use crate::direction::Direction;
@@ -7,7 +7,7 @@ use wire::{NodeId, Token};
 /// A time in the driver's own unit (picoseconds in the simulator, nanoseconds live). The firmware only copies it.
 pub type Ticks = u64;
 
-/// What moves bytes. The host's bus is half duplex, so both its directions share one engine (HPDC'97 section 2).
+/// An engine that moves bytes. The host's bus is half duplex, so both directions share one engine (HPDC'97 section 2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Engine {
     /// Between host memory and adapter memory.
@@ -23,7 +23,7 @@ impl Engine {
     pub const ALL: [Engine; 3] = [Engine::HostDma, Engine::NetSend, Engine::NetReceive];
 }
 
-/// What a transfer carries.
+/// The content of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// The control message.

@@ -1,4 +1,4 @@
-//! What an adapter is told when it starts. Numbers of real hardware are data of whoever drives it (presets), never
+//! Configuration of an adapter. Numbers of real hardware are data of whoever drives it (presets), never
 //! constants here.
 
 use crate::direction::Direction;
@@ -81,7 +81,7 @@ impl Policy {
     }
 }
 
-/// What happens to a packet for which the host has armed no receive entry.
+/// The treatment of a packet for which the host has armed no receive entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lag {
     /// It is taken off the link and dropped, so that the network is never blocked (HPDC'97 section 2). Counted.
@@ -124,7 +124,7 @@ pub struct CacheConfig {
     pub send_segment: usize,
     /// Buffers of their own for received payloads that are no longer than `small_bytes`; 0 is none.
     pub small_segment: usize,
-    /// What is small: gains least from the cache and should not crowd it.
+    /// Payloads up to this size are small: they gain least from the cache and should not crowd it.
     pub small_bytes: usize,
 }
 
@@ -168,7 +168,7 @@ pub struct Config {
     pub buffer_bytes: usize,
     /// Adapter memory for payloads.
     pub buffers: Buffers,
-    /// What happens when the host lags.
+    /// The treatment of packets when the host lags.
     pub lag: Lag,
     /// When the host is interrupted.
     pub interrupts: Interrupts,
@@ -178,7 +178,7 @@ pub struct Config {
     /// Whether a buffer whose payload has left stays busy until [`crate::Nic::released`]: the link reads adapter memory
     /// later, as a peer does that maps it. Else the link has the bytes when their transfer ends.
     pub link_keeps: bool,
-    /// What actions cost the adapter's processor.
+    /// Costs of actions on the adapter's processor.
     pub costs: Costs,
     /// Transfers that the log keeps; 0 is no log.
     pub log: usize,

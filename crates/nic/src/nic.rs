@@ -15,7 +15,7 @@ use endpoint::IncomingTable;
 use functional::Turns;
 use std::collections::VecDeque;
 
-/// What an adapter has seen.
+/// Counters of an adapter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Messages that left.
@@ -40,7 +40,7 @@ pub struct Counters {
     pub instructions: u64,
 }
 
-/// What a step has started, and the instructions that it took.
+/// The commands that a step started, and the instructions that it took.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Started {
     pub engine: Engine,
@@ -111,7 +111,7 @@ impl Nic {
         })
     }
 
-    /// What it was told when it started.
+    /// Its configuration.
     pub fn config(&self) -> &Config {
         &self.config
     }
@@ -231,7 +231,7 @@ impl Nic {
         self.cache.sink_done(buffer);
     }
 
-    /// What to do next; `None` is to wait. `engines` are the counters of the active transfers.
+    /// The next action; `None` is to wait. `engines` are the counters of the active transfers.
     pub fn step(&mut self, now: Ticks, engines: &(impl Progress + ?Sized)) -> Option<Command> {
         if let Some(action) = self.notices.pop_front() {
             return Some(self.tell(action));

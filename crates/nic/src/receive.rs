@@ -108,7 +108,7 @@ impl Arrived {
     }
 }
 
-/// What a receiving engine could do.
+/// A candidate action of a receiving engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Receives {
     Control,
@@ -308,7 +308,7 @@ impl Receiving {
         u32::from(found.is_ok())
     }
 
-    /// What the link's engine, which is idle, can do for the packet that is coming; `None` is that no buffer is free.
+    /// The idle link engine's action for the packet that is coming; `None` is that no buffer is free.
     pub fn next_coming(&mut self) -> Option<Receives> {
         let arrived = self.coming()?;
         if !arrived.control_in {

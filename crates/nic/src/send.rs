@@ -6,7 +6,7 @@ use crate::limits::PIECES_MAX;
 use crate::unit::{Stream, cut, entry};
 use wire::{NodeId, Token};
 
-/// What a message to be sent says beside its payload.
+/// A message to be sent without its payload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Send {
     /// The sender.
@@ -65,7 +65,7 @@ pub(crate) struct Sending {
     packet_bytes_max: usize,
 }
 
-/// What the link's engine could do for the message that is leaving.
+/// A candidate action of the link's engine for the message that is leaving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leaving {
     Control,

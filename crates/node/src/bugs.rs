@@ -19,7 +19,7 @@ macro_rules! bugs {
             /// All of them.
             pub const ALL: [Bug; [$($number),*].len()] = [$(Bug::$name),*];
 
-            /// What is wrong when it is on, as one sentence.
+            /// The error that it plants, as one sentence.
             pub fn text(self) -> &'static str {
                 match self {
                     $(Bug::$name => $text,)*

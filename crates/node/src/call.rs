@@ -78,7 +78,7 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// What followed the data.
+    /// The trailer behind the data.
     pub fn trailer(&self) -> &[u8] {
         self.trailer.get()
     }
@@ -118,7 +118,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// What followed the data.
+    /// The trailer behind the data.
     pub fn trailer(&self) -> &[u8] {
         self.trailer.get()
     }
@@ -145,7 +145,7 @@ impl fmt::Debug for Request {
     }
 }
 
-/// What a request is answered with.
+/// The answer to a request.
 #[derive(Debug)]
 pub struct Answer<'a> {
     /// 0, or why not, below [`netrpc::status::RESERVED`].

@@ -31,7 +31,7 @@ use wire::{Channel, Errno, NodeId, Time, Wall};
 
 pub(crate) type Task = Pin<Box<dyn Future<Output = ()>>>;
 
-/// What services and node share. Only [`crate::Node`] holds the tasks, so that dropping it ends them.
+/// State shared by services and node. Only [`crate::Node`] holds the tasks, so that dropping it ends them.
 pub(crate) struct Core {
     pub config: NodeConfig,
     pub now: Cell<Time>,
@@ -69,7 +69,7 @@ pub(crate) struct Core {
 #[derive(Clone)]
 pub struct Cx(pub(crate) Rc<Core>);
 
-/// What [`Cx::pieces`] makes lists of.
+/// An element of the lists of [`Cx::pieces`].
 pub trait Piece: Sized {
     #[doc(hidden)]
     fn pieces(cx: &Cx) -> Pieces<Self>;
@@ -154,7 +154,7 @@ impl Cx {
         self.wall_at(self.now())
     }
 
-    /// What the wall clock shows at a time of the other one.
+    /// The wall-clock time at a time of the monotonic clock.
     pub fn wall_at(&self, now: Time) -> Wall {
         Wall::of_nanos(i128::from(now.0) + self.0.wall_offset.get())
     }
@@ -191,7 +191,7 @@ impl Cx {
         wire::mix(state)
     }
 
-    /// What happened to calls and requests so far.
+    /// Counters of calls and requests since the start.
     pub fn rpc_counters(&self) -> netrpc::Counters {
         self.0.rpc.borrow().counters()
     }

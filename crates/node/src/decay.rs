@@ -6,9 +6,9 @@
 
 use std::fmt::Debug;
 
-/// What a disk writes as a whole or not at all.
+/// The unit that a disk writes atomically.
 const SECTOR_BYTES: usize = 512;
-/// What programs write as a whole.
+/// The unit that programs write.
 const BLOCK_BYTES: usize = 4096;
 /// Headers, descriptions and marks begin a block: every other flipped bit is in so many first bytes of one.
 const HEAD_BYTES: usize = 320;
@@ -23,7 +23,7 @@ pub trait Medium {
     /// All files, in order.
     fn files(&self) -> Vec<Self::File>;
 
-    /// What a file is for: kinds of files are damaged equally often, however many there are of each.
+    /// The kind of a file: kinds of files are damaged equally often, however many there are of each.
     fn class(&self, file: &Self::File) -> usize;
 
     /// A file's bytes.
@@ -70,7 +70,7 @@ pub enum Decay {
 }
 
 impl Decay {
-    /// What concerns one file or two.
+    /// Decays of one file or two.
     pub const OF_FILES: [Decay; 9] = [
         Decay::BitFlipped,
         Decay::BlockZeroed,
@@ -82,7 +82,7 @@ impl Decay {
         Decay::FilesSwapped,
         Decay::FileTruncated,
     ];
-    /// What concerns all of a medium.
+    /// Decays of a whole medium.
     pub const OF_ALL: [Decay; 2] = [Decay::Emptied, Decay::AllOlder];
 
     /// Does it to `medium`, and says what it was; `None` when there is nothing to do it to. `below` draws a number

@@ -12,7 +12,7 @@ use netrpc::{Event, RequestKey, status};
 use std::task::{Context, Waker};
 use wire::{ControlView, Errno, NodeId, Time};
 
-/// What a node has done and has under way.
+/// Counters and operations in flight of a node.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NodeCounters {
     /// Messages of its endpoint.
@@ -236,7 +236,7 @@ impl Node {
         self.polls + self.core().told.get()
     }
 
-    /// What happened so far.
+    /// Counters since the start.
     pub fn counters(&self) -> NodeCounters {
         let rpc = self.core().rpc.borrow();
         NodeCounters {

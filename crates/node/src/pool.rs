@@ -1,6 +1,6 @@
 //! Work for a pool of tasks.
 //!
-//! What arrives wakes one task, the last that became idle, and not all of them. A task that gives up after it was woken
+//! An item wakes one task, the last that became idle, and not all of them. A task that gives up after it was woken
 //! wakes another, so no work waits while a task is idle.
 
 use crate::cx::Cx;

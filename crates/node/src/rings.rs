@@ -1,4 +1,4 @@
-//! What a node asks of its world and what comes back, besides messages: disk operations, the manager's log, and the
+//! Requests of a node to its world and their completions, besides messages: disk operations, the manager's log, and the
 //! file operations that a front end (FUSE, the library, a simulated workload) asks of the node. A request that crosses
 //! from a mount to a disk passes the front ring of one node, a message, and the disk ring of another.
 //!
@@ -29,7 +29,7 @@ pub struct DiskId(pub u16);
 /// A file in a disk's dedicated directory. The world maps it to a path (live) or a table (simulated).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum DiskFile {
-    /// What the disk is: volume, server, format version.
+    /// The disk's label: volume, server, format version.
     Label,
     /// A commit log, by generation.
     Log(u32),
@@ -145,7 +145,7 @@ impl DiskOp {
     }
 }
 
-/// What a disk operation brought.
+/// The result of a disk operation.
 #[derive(Debug)]
 pub enum DiskReply {
     /// It is done.
@@ -255,11 +255,11 @@ pub struct Caller {
     pub gid: u32,
     /// Process, for locks and messages.
     pub pid: u32,
-    /// What its permissions rest on.
+    /// The basis of its permissions.
     pub rights: Rights,
 }
 
-/// What the permissions of a caller rest on.
+/// The basis of a caller's permissions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rights {
     /// On user, group and these supplementary groups, each as 4 bytes, lowest first: the manager decides.
@@ -288,7 +288,7 @@ pub type Name = Box<[u8]>;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Handle(pub u64);
 
-/// What a front knows of a write beside its bytes.
+/// Attributes of a write beside its bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteFlags {
     /// The bytes did not pass the front's own cache (O_DIRECT), which may have older ones in their place.
@@ -527,7 +527,7 @@ pub struct VolumeSpace {
 }
 fields!(VolumeSpace { total_bytes, free_bytes, files, free_files });
 
-/// What a file operation brought.
+/// The result of a file operation.
 #[derive(Debug)]
 #[allow(missing_docs)] // as for FileOp
 pub enum FileReply {

@@ -1,4 +1,4 @@
-//! What is under way for the node's tasks, and who waits for it.
+//! Operations in flight of the node's tasks, and the tasks that wait for them.
 //!
 //! A dropped future does not end what it waited for: its ticket is marked, the completion finds the mark and releases
 //! the frames it brings.
@@ -8,7 +8,7 @@ use crate::rings::{DiskError, DiskReply, MetaError};
 use crate::scheduler::TaskId;
 use netrpc::{CallError, CallId};
 
-/// What a ticket ends with.
+/// The outcome of a ticket.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     Call(Result<Reply, CallError>),
@@ -165,7 +165,7 @@ impl Tickets {
     }
 }
 
-/// What follows from an end. Outcomes are dropped by the caller, outside of any borrow.
+/// The effect of an end. Outcomes are dropped by the caller, outside of any borrow.
 pub(crate) enum Ended {
     Wake(TaskId),
     Run(Continuation, Result<Reply, CallError>),

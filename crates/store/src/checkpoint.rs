@@ -29,7 +29,7 @@ const STORE_VERSION: u32 = 2;
 pub(crate) struct Mark {
     pub generation: u64,
     pub sequence: u64,
-    /// What the record behind the last change names as the one before it.
+    /// The sum by which the next record names that of the last change.
     pub chain: u32,
     /// Some log of this generation or a later one is on stable storage, and none of them is dropped before another is.
     pub witness: u64,
@@ -160,7 +160,7 @@ impl Base {
         Ok(Checkpoint { database, storage: self.storage.clone(), overlay, mark })
     }
 
-    /// What is told of an error of the database.
+    /// The message of an error of the database.
     pub fn failed(&self, action: &'static str, error: redb::Error) -> StoreError {
         failed(&self.storage, action, error)
     }

@@ -8,7 +8,7 @@ pub const KEY_BYTES_MAX: usize = 8192;
 pub const VALUE_BYTES_MAX: usize = 128 * 1024;
 /// Most bytes of one log record: 16 of the largest values, and what a log must hold in memory to be replayed.
 pub const RECORD_BYTES_MAX: usize = 2 << 20;
-/// What one entry of an overlay costs beside its key and value: two boxes (16 bytes each), their allocations
+/// The cost of an overlay's entry beside its key and value: two boxes (16 bytes each), their allocations
 /// (about 16 bytes of slack each) and the map's own share.
 pub const OVERLAY_ENTRY_BYTES: usize = 80;
 /// Overlay by default: one second of 42,000 changes a second of 300 bytes is 13 MB; twice that.

@@ -22,7 +22,7 @@ const ALIGN_BYTES: usize = 8;
 /// From here on a record is summed.
 const SUMMED_FROM: usize = 8;
 
-/// What the header of a record says.
+/// The header of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordHeader {
     pub generation: u64,
@@ -34,12 +34,12 @@ pub(crate) struct RecordHeader {
     pub chain: u32,
 }
 
-/// What tells the logs of stores of different kinds apart.
+/// Distinguishes the logs of stores of different kinds.
 pub(crate) fn kind_sum(kind: &str) -> u32 {
     crc32c(kind.as_bytes())
 }
 
-/// What the record behind this one names as the one before it.
+/// The sum by which the next record names this one.
 pub(crate) fn chain_of(record: &[u8]) -> u32 {
     u32::from_le_bytes(record[4..SUMMED_FROM].try_into().expect("4 bytes"))
 }
@@ -51,7 +51,7 @@ pub(crate) struct Record<'a> {
     body: &'a [u8],
     /// Bytes of the log that it takes.
     pub bytes: usize,
-    /// What the next one names as the one before it.
+    /// The sum by which the next record names this one.
     pub sum: u32,
 }
 

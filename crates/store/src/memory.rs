@@ -8,7 +8,7 @@ use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What a disk writes as a whole or not at all.
+/// The unit that a disk writes atomically.
 const SECTOR_BYTES: usize = 512;
 
 /// Where crashes take their decisions from: a different number at each call.
@@ -24,11 +24,11 @@ pub struct MemoryBackend {
 
 #[derive(Default)]
 struct File {
-    /// What programs see.
+    /// The contents that programs see.
     seen: Vec<u8>,
-    /// What a crash leaves for certain.
+    /// The contents that survive any crash.
     stable: Vec<u8>,
-    /// What was done since the last sync.
+    /// Changes since the last sync.
     pending: Vec<Pending>,
     generation: u64,
     operations_left: Option<u64>,

@@ -93,7 +93,7 @@ impl<'a> Merged<'a> {
 }
 
 impl Merged<'_> {
-    /// What is left of `entries` when these changes came after them, in order, until `visit` has enough.
+    /// Visits `entries` with these later changes applied, in order, until `visit` has enough.
     pub fn over(
         self,
         entries: redb::Range<'_, Bytes, Bytes>,

@@ -6,7 +6,7 @@ use crate::log::{Record, kind_sum, scattered};
 use crate::overlay::Overlay;
 use std::sync::Arc;
 
-/// What opening a store found in its logs.
+/// Findings of recovery in a store's logs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
     /// Changes (batches) replayed.
@@ -36,7 +36,7 @@ pub(crate) struct Replay<'a> {
     replayed: Replayed,
 }
 
-/// What a replay did, and which logs it found.
+/// The result of a replay, and the logs that it found.
 #[derive(Debug, Default)]
 pub(crate) struct Replayed {
     pub recovery: Recovery,

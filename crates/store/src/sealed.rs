@@ -26,7 +26,7 @@ use wire::checksum::crc32c;
 use wire::codec::{Decoder, Encoder};
 
 const PAGE_BYTES: usize = 4096;
-/// What a disk writes as a whole or not at all.
+/// The unit that a disk writes atomically.
 const SECTOR_BYTES: usize = 512;
 const HEADS: u64 = 4;
 /// Pages that one page of sums is of.

@@ -44,7 +44,7 @@ pub struct SyncPoint {
     told: u64,
 }
 
-/// What a store did since it was opened.
+/// Counters of a store since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Batches applied.
@@ -55,7 +55,7 @@ pub struct Counters {
     pub checkpoints: u64,
     /// Checkpoints that failed and will be tried again.
     pub checkpoint_failures: u64,
-    /// What opening found.
+    /// The findings of recovery when it was opened.
     pub recovery: Recovery,
 }
 
@@ -91,7 +91,7 @@ pub struct Store {
     chain: u32,
     /// The newest log that was synced. It is not dropped, so that no log is a sign that logs were removed.
     witness: u64,
-    /// What the newest log says was on stable storage when it was written, and what synced logs say.
+    /// The last change that the newest log says is on stable storage, and the last that synced logs say.
     telling: u64,
     told: u64,
     pub(crate) damaged_reads: Cell<u64>,
@@ -159,7 +159,7 @@ impl Store {
         self.get_with(key, |value| value.map(<[u8]>::to_vec))
     }
 
-    /// What `read` makes of the value of `key`, without a copy.
+    /// Applies `read` to the value of `key`, without a copy.
     pub fn get_with<R>(
         &self,
         key: &[u8],
@@ -240,7 +240,7 @@ impl Store {
         self.synced
     }
 
-    /// What to sync so that every change applied and appended until now is on stable storage. No log: all is.
+    /// The logs to sync so that every change applied and appended until now is on stable storage. No log: all is.
     pub fn sync_point(&self) -> SyncPoint {
         let unsynced = self.logs.iter().filter(|log| *log.1 > self.synced);
         let logs = unsynced.map(|log| *log.0).collect();
@@ -412,7 +412,7 @@ impl Store {
             self.last_damage.replace(Some(error.to_string()));
         }
         if self.checkpointing.is_none() {
-            // What fails here is told by the next read.
+            // The next read reports a failure of this.
             self.moments.borrow_mut().clear();
             let _ = self.base.reopen();
         }

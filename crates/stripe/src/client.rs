@@ -304,7 +304,7 @@ impl Client {
         self.0.volume
     }
 
-    /// What happened so far.
+    /// Counters since the start.
     pub fn counters(&self) -> ClientCounters {
         self.0.counters.get()
     }

@@ -1,4 +1,4 @@
-//! What holders are asked, and what their answers mean.
+//! Requests to holders, and the meaning of their answers.
 
 use super::Obsolete;
 use crate::ages::Age;
@@ -7,7 +7,7 @@ use crate::page::{PageId, PageStamp, SpaceId, Version, Wanted};
 use crate::protocol::{GetReply, Message, No, Put, PutReply, Record, Stayed};
 use wire::{Errno, NodeId, Time};
 
-/// What a holder says of a page.
+/// A holder's answer about a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Response {
     /// It has landed, with this checksum.
@@ -79,7 +79,7 @@ pub trait Transport {
     fn ring(&self);
 }
 
-/// What an answer to a [`GET`](crate::protocol::op::GET) means, with which these bytes have landed.
+/// The meaning of an answer to a [`GET`](crate::protocol::op::GET) means, with which these bytes have landed.
 pub fn found(wanted: Wanted, body: &[u8], landed: &[u8]) -> Response {
     match GetReply::decode(body) {
         Ok(GetReply::Data(data)) if data.stamp.check(wanted, [landed]).is_ok() => {
@@ -98,7 +98,7 @@ pub fn offer(stamp: PageStamp, copies: u8) -> Put {
     Put { stamp, incarnation: 0, age: Age::NEWEST, chances: 0, copies, reused: true, view: 0 }
 }
 
-/// What an answer to a [`PUT`](crate::protocol::op::PUT) means.
+/// The meaning of an answer to a [`PUT`](crate::protocol::op::PUT) means.
 pub fn taken(body: &[u8]) -> Result<(), Refused> {
     match PutReply::decode(body) {
         Ok(PutReply { stored: Ok(_), .. }) => Ok(()),
@@ -108,7 +108,7 @@ pub fn taken(body: &[u8]) -> Result<(), Refused> {
     }
 }
 
-/// What a holder is told that is to forget a page.
+/// The request to a holder to forget a page.
 pub fn reminder(space: SpaceId, obsolete: &Obsolete) -> Record {
     let id = PageId { space, index: obsolete.page };
     let holder = Holder { node: NodeId(0), incarnation: 0, role: Role::Mirror };

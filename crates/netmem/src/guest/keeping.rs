@@ -26,10 +26,10 @@ pub struct Obsolete {
 
 /// The holders to ask first for some pages.
 type Firsts = ArrayVec<Option<usize>, GUEST_AHEAD_MAX>;
-/// What one holder is asked for at once.
+/// One request to a holder.
 type Batch = ArrayVec<Wanted, GUEST_AHEAD_MAX>;
 
-/// What a guest's process knows of its pages and of who keeps them. No two requests for one page run at the same time.
+/// A guest's state of its pages and of their holders. No two requests for one page run at the same time.
 #[derive(Debug)]
 pub struct Keeping {
     space: SpaceId,
@@ -68,7 +68,7 @@ impl Keeping {
         self.space
     }
 
-    /// What is known of the holders.
+    /// The state of the holders.
     pub fn holders(&self) -> &[Standing] {
         &self.holders
     }
@@ -275,7 +275,7 @@ impl Keeping {
         stored
     }
 
-    /// What holders are to forget when a page is not needed any more; nobody has it from now on.
+    /// The copies that holders are to forget when a page is not needed any more; it is stored nowhere from now on.
     pub fn forget(&self, page: u64, version: u64) -> impl Iterator<Item = Obsolete> + use<> {
         let held = self.entries.held(page);
         self.entries.set(page, &[]);

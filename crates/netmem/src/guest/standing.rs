@@ -1,4 +1,4 @@
-//! What is known of a holder.
+//! A guest's state of one holder.
 
 use crate::limits::{GUEST_AWAY_MAX, GUEST_FULL_SPAN};
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! What a guest does in the background, and when: holders are visited, so that they keep its pages and it learns who is
+//! Background work of a guest: holders are visited, so that they keep its pages and it learns who is
 //! away or in another incarnation; pages of which copies are missing are mended.
 
 use super::keeping::Keeping;

@@ -31,7 +31,7 @@ pub struct Offer {
 pub struct Accepted {
     /// Where.
     pub frame: FrameNo,
-    /// What had to go; its directory entry is to be told.
+    /// The page that it displaced, whose directory is to be told.
     pub displaced: Option<Page>,
 }
 

@@ -11,7 +11,7 @@ use crate::limits::{AHEAD_SHARE, CHANCES_MAX, OLD_END, STAGING_SHARE};
 use std::cmp::Reverse;
 use wire::Time;
 
-/// What is to be done next for a frame.
+/// The next step towards a free frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Eviction {
     /// The page was moved to the staging queue: a region unmaps it. Ask again.

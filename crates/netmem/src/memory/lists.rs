@@ -1,6 +1,6 @@
 //! Every frame is on one list, that of its role; so the roles' counts sum up to the frames by construction.
 
-/// What a frame is for.
+/// The role of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
     /// Nothing.

@@ -35,7 +35,7 @@ pub struct Get {
     pub hops: u8,
     /// The directory that forwarded it here, taking this node for a holder.
     pub forwarded: bool,
-    /// What the last one who was asked did not have.
+    /// The refusal of the node that was asked last.
     pub stale: Option<Stale>,
 }
 

@@ -1,4 +1,4 @@
-//! What concerns many pages at once: who holds them, which spaces are gone.
+//! Messages about many pages at once: who holds them, which spaces are gone.
 
 use crate::ages::Age;
 use crate::directory::{Holder, Lookup, Refusal, Role};
@@ -128,7 +128,7 @@ impl<'a> Field<'a> for Batch {
     }
 }
 
-/// What became of one record of a [`Batch`]: of a single one in the answer's body, of several one byte each, in order,
+/// The outcome of one record of a [`Batch`]: of a single one in the answer's body, of several one byte each, in order,
 /// and then the versions of those that are stale, in the answer's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -240,7 +240,7 @@ impl Spaces {
 
 fields!(Spaces { count, inline });
 
-/// What a directory says of one page: two words of a trailer.
+/// A directory's answer about one page: two words of a trailer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holding {
     /// Nothing is known, or nothing that others should act upon.

@@ -1,4 +1,4 @@
-//! What is told about ages: digests and epochs. Both are longer than a body, and travel as data.
+//! Messages about ages: digests and epochs. Both are longer than a body, and travel as data.
 
 use crate::ages::{Age, Histogram};
 use crate::epoch::{Digest, Epoch, Share};

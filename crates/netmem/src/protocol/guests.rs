@@ -1,4 +1,4 @@
-//! What a node says to a process that keeps pages in its memory and is no node.
+//! Messages between a node and a guest: a process that stores pages in the node's memory and is no node.
 
 use wire::NodeId;
 use wire::field::fields;

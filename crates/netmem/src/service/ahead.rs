@@ -1,4 +1,4 @@
-//! What is to be prefetched: what programs said, what their faults lead to, and how soon it is needed. A table without
+//! Prefetches that are due: by plans of programs, by trends of faults, and how soon each is needed. A table without
 //! I/O; [`prefetch`](super::prefetch) does what it says.
 //!
 //! ```text
@@ -43,7 +43,7 @@ pub struct Batch {
     pub time_to_use: Age,
 }
 
-/// What is to be done next.
+/// The next action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// Bring these pages here.
@@ -100,7 +100,7 @@ impl Pace {
     }
 }
 
-/// What a program said.
+/// A program's plan.
 #[derive(Debug)]
 struct Planned {
     hints: Hints,
@@ -130,7 +130,7 @@ pub struct Ahead {
     orders: VecDeque<Batch>,
     /// How long a batch takes to arrive.
     fetch: Smooth,
-    /// What other nodes are just reading for this one.
+    /// Extents that other nodes are just reading for this one.
     early: ArrayVec<(PageId, u16), AHEAD_TASKS>,
     /// Something waits until those who wait for pages need less.
     pub held_up: bool,
@@ -176,7 +176,7 @@ impl Ahead {
         plan.hints.clear();
     }
 
-    /// What it will use after all that it said before.
+    /// Appends the pages that it will use after all that it said before.
     pub fn add(&mut self, number: usize, run: Run) -> Result<(), Full> {
         self.plans[number].as_mut().expect("a plan that is open").hints.push(run)
     }
@@ -328,7 +328,7 @@ impl Planned {
         self.far_from = self.hints.used() + FAR_PAUSE;
     }
 
-    /// What must be asked for now to be there in time, and some pages more, so that batches are long.
+    /// The pages that must be fetched now to be there in time, and some more, so that batches are long.
     fn next_near(&mut self, fetch: Duration, room: u32) -> Option<Batch> {
         let in_time = just_in_time(fetch, self.pace.per_page.get());
         let distance = in_time.saturating_add(WINDOW_MAX.into()).min(NEAR_MAX);
@@ -349,7 +349,7 @@ impl Planned {
         Some(batch)
     }
 
-    /// What is needed later, where there is a place for it.
+    /// The pages that are needed later, where a node has room for them.
     fn next_far(
         &mut self,
         mut place: impl FnMut(SpaceId, Age) -> Option<Target>,

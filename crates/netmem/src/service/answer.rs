@@ -150,7 +150,7 @@ impl Service {
         self.0.pages.borrow_mut().handle_get(now, get, trusts, doubtful, note)
     }
 
-    /// What a requester is told by who does not have the page: a forwarder's belief, which it is to hear of.
+    /// The answer of a node that does not have the page: a forwarder's belief, which it is to hear of.
     pub(super) fn not_here(&self, get: &Get) -> GetReply {
         let hint = self.0.peers.borrow().hint(get.id).filter(|node| *node != self.me());
         let version =

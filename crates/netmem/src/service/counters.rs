@@ -1,4 +1,4 @@
-//! What the service has done so far, for whoever looks.
+//! Counters of the service.
 
 use super::latency::Latency;
 use crate::limits::LOCAL_SAMPLED;
@@ -57,7 +57,7 @@ impl Refusals {
     }
 }
 
-/// What happened since the service started, and how many pages lack a mirror now.
+/// Counters since the service started, and how many pages lack a mirror now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Pages found in the node's own memory.

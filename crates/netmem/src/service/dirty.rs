@@ -48,7 +48,7 @@ fn unless_gone(gone: bool) -> Result<(), Weak> {
 
 impl Service {
     /// Makes a page that this node has written as durable as its class says: on stable storage, in mirrors.
-    /// What is acknowledged so survives what the class says. `Ok` too when the page is not here: then it
+    /// A page acknowledged so survives the failures that its class names. `Ok` too when the page is not here: then it
     /// left, which it can only when it is durable, unless the node was given up by the others: a page of a shared space
     /// that it had not made durable then is gone, and this an error until it is written again. Waits up to
     /// [`Config::patience`](super::Config::patience) for nodes that take mirrors.
@@ -301,7 +301,7 @@ impl Service {
     }
 }
 
-/// What is to be done for a page's durability.
+/// The work that a page's durability needs.
 pub(super) enum Dirt {
     None,
     Busy,

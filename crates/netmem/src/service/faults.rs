@@ -8,7 +8,7 @@ use crate::page::{PageId, Wanted};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FaultNo(usize);
 
-/// What a request is to do.
+/// The place of a request among the fetches under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entered {
     /// It is the first: fetch, and say how that ended.

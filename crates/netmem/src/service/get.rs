@@ -86,7 +86,7 @@ struct Trail {
     view: u64,
 }
 
-/// What one step of a search came to.
+/// The outcome of one step of a search.
 enum Step {
     Got(Got),
     Miss(Miss),
@@ -457,7 +457,7 @@ impl Service {
         (good || self.cx().has_bug(Bug::StampIgnored)).then(|| frame.freeze())
     }
 
-    /// What came is not what was asked for: as if it had not been there.
+    /// Bytes that do not fit the request count as a miss.
     fn handle_damaged(&self, data: &Data, trail: &mut Trail) -> Step {
         let incarnation = self.0.home.borrow().view().incarnation(data.node).unwrap_or(0);
         let PageStamp { id, version, .. } = data.stamp;

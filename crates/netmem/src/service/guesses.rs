@@ -33,7 +33,7 @@ impl Guesses {
         }
     }
 
-    /// What it takes of memory.
+    /// The memory that it takes.
     #[cfg(test)]
     pub fn bytes(&self) -> usize {
         size_of_val(&*self.slab) + self.index.bytes()

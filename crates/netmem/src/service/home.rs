@@ -29,7 +29,7 @@ pub enum Route {
     Back(GetReply),
 }
 
-/// What another view means for others.
+/// The effect of another view on others.
 #[derive(Debug)]
 pub struct Change {
     /// Nodes that are gone and nodes that came.

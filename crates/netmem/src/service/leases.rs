@@ -33,7 +33,7 @@ struct Grant {
     turn: u64,
 }
 
-/// What is to be done for a node that asks.
+/// The answer to a node that asks for a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begun {
     /// It has the lease already, and this version was the newest when it was granted.
@@ -67,7 +67,7 @@ fn after(version: Version) -> Version {
     Version(((version.0 >> LEASE_SHIFT) + 1) << LEASE_SHIFT)
 }
 
-/// What a page hashes to.
+/// The hash of a page.
 fn number(id: PageId) -> u64 {
     wire::mix(wire::mix(id.space.0) ^ id.index) % FORGOTTEN_LEASES
 }
@@ -77,7 +77,7 @@ impl Grant {
         Grant { writer, changing: false, version, doubtful: false, turn }
     }
 
-    /// What a lease that is granted now begins with.
+    /// The version that a lease granted now begins with.
     fn settle(&mut self) -> Version {
         if std::mem::take(&mut self.doubtful) {
             self.version = after(self.version);
@@ -155,7 +155,7 @@ impl Leases {
         *forgotten = newest.max(*forgotten);
     }
 
-    /// What the first lease of a page that is known here begins with.
+    /// The version that the first lease of a page known here begins with.
     fn first_of(&self, id: PageId) -> Version {
         let forgotten = self.forgotten.get(&number(id)).copied();
         first(self.view).max(forgotten.unwrap_or_default())

@@ -47,7 +47,7 @@ impl Leaves {
     }
 }
 
-/// What became of a page here while it was carried away.
+/// The fate of a page here while it was carried away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meanwhile {
     Nothing,
@@ -381,7 +381,7 @@ impl Service {
         None
     }
 
-    /// What the holder said is what this node's directory knows from now on.
+    /// This node's directory knows the holder's word from now on.
     fn handle_took(&self, to: NodeId, get: &Get, reply: &Reply, victim: Option<Leaves>) {
         let answer = if reply.status == 0 { GetReply::decode(&reply.body).ok() } else { None };
         let data = match answer {

@@ -37,7 +37,7 @@ impl Service {
         (0..usize::from(ask.pages)).map(|at| self.holding(page_at(ask.first, at), pick)).collect()
     }
 
-    /// What somebody writes to is nobody else's to have ahead of time. That nobody has a page is said only when
+    /// A page that a node writes to is not sent to others ahead of time. That no node has a page is said only when
     /// everybody has told what he has.
     fn holding(&self, id: PageId, pick: usize) -> Holding {
         let mut home = self.0.home.borrow_mut();

@@ -1,4 +1,4 @@
-//! What other nodes are told without anybody waiting for it: copies that came and went.
+//! Notices to other nodes for which nothing waits: copies that came and went.
 //!
 //! A holder cannot detect that its copy is stale, or its mirror none any more. So what says that is owed: it has
 //! room of its own, which it takes until it has arrived, and nothing is begun for which that room may be too little.

@@ -32,7 +32,7 @@ use wire::{Decoder, Encoder, Errno, NodeId};
 /// Pages of an extent.
 pub(super) const PAGES: usize = EXTENT_PAGES as usize;
 
-/// What a program says about pages before it uses them.
+/// A program's hint about pages before it uses them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hint {
     /// They will be used soon: what is not in this node's memory is fetched, from other nodes or stable storage.
@@ -106,7 +106,7 @@ impl Service {
         Ok(Plan { service: self.clone(), number })
     }
 
-    /// What a program says about a page ahead of using it. Does nothing that could delay a request.
+    /// Takes a program's hint about a page. Does nothing that could delay a request.
     pub fn hint(&self, id: PageId, hint: Hint) {
         match hint {
             Hint::DontNeed => self.give_up(id),

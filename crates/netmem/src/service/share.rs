@@ -1,4 +1,4 @@
-//! What a node lends while it runs: less when its machine is short of memory, more again later.
+//! The memory that a node lends while it runs: less when its machine is short of memory, more again later.
 //!
 //! A smaller share begins to hold at once, for what would come in. What is here leaves in this order: other nodes'
 //! clean pages, by age and to where there is room; the node's own down to what it is guaranteed, made durable first;
@@ -25,16 +25,16 @@ use endpoint::limits::{PAGE_BYTES, STRETCH_BYTES};
 use node::{Request, all};
 use wire::NodeId;
 
-/// What a node lends, in bytes.
+/// The memory that a node lends, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Share {
     /// At most: [`Config::bytes`](super::Config::bytes).
     pub most: usize,
     /// Now, as was [said](Service::set_share) last.
     pub bytes: usize,
-    /// What pages take beyond that: they found no room elsewhere yet.
+    /// Bytes of pages beyond that: they found no room elsewhere yet.
     pub over: usize,
-    /// What of the node's payload memory the system has back.
+    /// The part of the node's payload memory that the system has back.
     pub returned: usize,
 }
 
@@ -48,7 +48,7 @@ impl Service {
         self.raise(Event::Eased);
     }
 
-    /// What this node lends now.
+    /// The memory that this node lends now.
     pub fn share(&self) -> Share {
         let store = self.store();
         let returned = self.cx().frames().discarded_bytes();

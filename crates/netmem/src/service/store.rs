@@ -54,7 +54,7 @@ impl Stored {
 /// A page with its bytes.
 #[derive(Debug)]
 pub struct Removed {
-    /// What the table knew of it.
+    /// The table's record of it.
     pub page: Page,
     /// Its bytes.
     pub stored: Stored,
@@ -197,8 +197,8 @@ impl Store {
         if self.free_pages() > 0 { Age::OLDEST } else { self.memory.oldest_replaced(now) }
     }
 
-    /// What the initiator is told: as the table has it, but frames that no page of the usual length has room in are
-    /// none, and where pages are to leave nothing is replaced.
+    /// This node's digest for the initiator: as the table has it, but frames that no page of the usual length has room
+    /// in are none, and where pages are to leave nothing is replaced.
     pub fn digest(&self, now: Time) -> Digest {
         let mut digest = self.memory.digest(now);
         if self.is_over() {
@@ -349,7 +349,7 @@ impl Store {
         fits && used == self.used && used <= self.most && counted == used && named
     }
 
-    /// What a page takes; nothing when it is not here.
+    /// The bytes that a page takes; 0 when it is not here.
     fn cost_of(&self, id: PageId) -> usize {
         self.find(id).map_or(0, |(_, _, stored)| cost(stored.data.len()))
     }

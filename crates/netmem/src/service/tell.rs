@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use wire::field::Field;
 use wire::{Decoder, NodeId};
 
-/// What the present view asks this node to tell.
+/// The reports that the present view asks of this node.
 #[derive(Debug, Default)]
 pub struct Telling {
     /// By receiver.
@@ -80,7 +80,7 @@ impl Service {
         home.telling().done && home.is_settled()
     }
 
-    /// What was to be handed over to earlier homes and nobody else knows: that versions are lost.
+    /// Losses of versions that were to be handed over to earlier homes and that no other node knows.
     fn losses_of(&self, records: Vec<(NodeId, Record)>) -> Vec<(NodeId, Record)> {
         let home = self.0.home.borrow();
         let lost = records.into_iter().filter(|(_, record)| record.lost);
@@ -136,7 +136,7 @@ impl Service {
         copies.chain(leases).collect()
     }
 
-    /// What a directory said of this node's copy.
+    /// A directory's answer about this node's copy.
     pub(super) fn heed(&self, home: NodeId, record: &Record, verdict: Verdict) {
         let mine = record.holder.node == self.me();
         let store = self.store();
@@ -390,7 +390,7 @@ impl Service {
         }
     }
 
-    /// What was owed has been told, or has `failed` and is told again while it is true.
+    /// An owed report has arrived, or has `failed` and is retried while it is true.
     fn note_told(&self, to: NodeId, what: u16, records: &[Record], failed: bool) {
         self.at_home(|home| {
             let left = records.iter().filter(|record| failed && home.still_owes(to, what, record));

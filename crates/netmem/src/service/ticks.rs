@@ -1,4 +1,4 @@
-//! What happens by the clock: epochs, and what could not be ended at once.
+//! Periodic work: epochs, and operations that could not end at once.
 
 use super::{Load, Service};
 use crate::epoch::{Digest, Epoch};

@@ -1,5 +1,5 @@
-//! What a directory was told of and has no entry for, since all of its entries are hard: mirrors, and versions that are
-//! lost.
+//! Pages that a directory was told of and has no entry for, since all of its entries are hard: mirrors, and versions
+//! that are lost.
 //!
 //! A directory does not grow when a node goes down, and those that are left get its part. Whoever has such a mirror
 //! tells it again and again, and once more in each view; meanwhile the page is not unknown.
@@ -30,7 +30,7 @@ impl Unlisted {
         }
     }
 
-    /// What was told of a page.
+    /// The record that was told of a page.
     pub fn get(&self, id: PageId) -> Option<&Record> {
         self.records.get(&id)
     }

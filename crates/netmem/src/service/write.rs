@@ -226,7 +226,7 @@ impl Service {
         })
     }
 
-    /// What is here of the page is a clean copy, or outdated; but for what this node wrote and nobody else has.
+    /// The copy of the page here is clean or outdated; but for what this node wrote and nobody else has.
     fn mark_here(&self, id: PageId, version: Version) {
         let mut store = self.store_mut();
         let Some(frame) = store.memory().find(id) else { return };

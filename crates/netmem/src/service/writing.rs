@@ -30,7 +30,7 @@ struct Requests {
     revoked: u64,
 }
 
-/// What this node may do to a page.
+/// The accesses that this node has to a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Right {
     /// Nothing until it is granted a lease.
@@ -46,7 +46,7 @@ pub enum Right {
 pub struct UnderWay;
 
 impl Writing {
-    /// What the node may do to a page.
+    /// The accesses that the node has to a page.
     pub fn right(&self, id: PageId) -> Right {
         match self.granted.get(&id) {
             None => Right::None,
@@ -76,7 +76,7 @@ impl Writing {
         self.granted.iter().map(|(id, granted)| (*id, granted.version))
     }
 
-    /// What is not to be kept is not granted any more.
+    /// Forgets the grants of pages that are not kept.
     pub fn retain(&mut self, keeps: impl Fn(PageId) -> bool) {
         self.granted.retain(|id, _| keeps(*id));
     }

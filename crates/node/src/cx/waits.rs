@@ -1,5 +1,5 @@
-//! What operations of this node wait for between two tries, and which disks of servers refuse them: for people, who are
-//! told while it lasts. Calls that are under way are in [`Cx::oldest_calls`].
+//! Reasons for which operations of this node wait between two tries, and which disks of servers refuse them: for
+//! people, who are told while it lasts. Calls that are under way are in [`Cx::oldest_calls`].
 
 use super::Cx;
 use std::cell::{Cell, RefCell};
@@ -47,7 +47,7 @@ impl Cx {
         Waiting { cx: self.clone(), number }
     }
 
-    /// What operations wait for.
+    /// The operations that wait between two tries, with their reasons.
     pub fn waits(&self) -> Vec<Wait> {
         self.0.waits.all.borrow().values().copied().collect()
     }

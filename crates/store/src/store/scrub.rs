@@ -7,7 +7,7 @@ use crate::limits::{SCRUB_KEYS, SCRUB_PAUSE};
 use std::ops::{Bound, ControlFlow};
 use std::time::Duration;
 
-/// What became of a step of the scrub.
+/// The outcome of a step of the scrub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scrub {
     /// There is more to read.
@@ -18,7 +18,7 @@ pub enum Scrub {
     Damaged,
 }
 
-/// What the scrub did since the store was opened.
+/// Counters of the scrub since the store was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScrubCounters {
     /// Keys read, in all rounds.
@@ -74,7 +74,7 @@ impl Store {
             return false;
         }
         self.scrub.after = None;
-        // What fails is found by the first step.
+        // The first step finds a failure of this.
         self.reopen();
         let total_keys = self.base.keys().unwrap_or(0);
         let before = self.scrub.counters;
