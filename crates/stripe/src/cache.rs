@@ -75,7 +75,7 @@ struct Window {
     reused: bool,
     /// When last, with network memory.
     used: Time,
-    /// What it took when a hint brought it, until it is read.
+    /// The bytes that it took when a hint brought it, until it is read.
     hinted_bytes: usize,
     /// Holds what a change under way builds on.
     pinned: bool,
@@ -104,7 +104,7 @@ impl Window {
         }
     }
 
-    /// What is not committed is here.
+    /// Blocks that are not committed are here.
     fn check(&self) {
         assert_eq!((self.dirty | self.committing) & !self.valid, 0, "a dirty block is valid");
     }
@@ -126,7 +126,7 @@ struct Group {
     dirty: bool,
 }
 
-/// What is cached of one object.
+/// The cached state of one object.
 #[derive(Debug, Default)]
 struct Entry {
     disk: usize,
@@ -145,7 +145,7 @@ struct Entry {
 pub struct Cache {
     frames: Frames,
     limit_bytes: usize,
-    /// What it leaves free of the pool while it has clean blocks.
+    /// Bytes of the pool that it leaves free while it has clean blocks.
     reserve_bytes: usize,
     /// How much there was when there was last no more room to be made.
     unmet_at: Option<usize>,

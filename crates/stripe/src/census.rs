@@ -1,4 +1,4 @@
-//! What a server holds: its objects counted and their storage summed, on demand, for people.
+//! A census of a server: its objects counted and their storage summed, on demand, for people.
 //!
 //! It is not kept up to date: counting asks the disk about every object, and ends when the time for it is over.
 
@@ -9,7 +9,7 @@ use node::rings::{DiskFile, DiskOp, DiskReply};
 use wire::Time;
 use wire::limits::BLOCK_BYTES;
 
-/// What was found on one disk.
+/// The census of one disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskUsage {
     /// Objects.
@@ -61,7 +61,7 @@ impl Server {
     }
 }
 
-/// What is in the log and not in place yet.
+/// Objects in the log that are not in place yet.
 fn logged(disk: &Disk) -> DiskUsage {
     let mut held = DiskUsage::default();
     for object in disk.unapplied.borrow().values() {

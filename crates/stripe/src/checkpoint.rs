@@ -197,7 +197,7 @@ impl Inner {
         Ok(())
     }
 
-    /// What was placed is synchronised.
+    /// Notes that the blocks that were placed are synchronised.
     fn note_placed(&self, placed: Placed<'_>) {
         let mut state = placed.object.state.borrow_mut();
         state.header_sequence = placed.header.sequence;
@@ -235,7 +235,7 @@ impl Inner {
         Ok(())
     }
 
-    /// What is to be written: blocks from the log, their groups' checksums, the header.
+    /// The writes of a checkpoint: blocks from the log, their groups' checksums, the header.
     async fn placements(
         &self,
         disk: &Disk,

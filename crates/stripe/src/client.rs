@@ -46,7 +46,7 @@ pub struct FileRef {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct WriteReceipt {
     verifier: u64,
-    /// What the write got when it was executed first.
+    /// The stamp that the write got when it was executed first.
     stamp: Stamp,
     /// It needs no commit.
     stable: bool,
@@ -102,7 +102,7 @@ impl Verifiers {
     }
 }
 
-/// What becomes of bytes that are written.
+/// The durability that a write asks for.
 #[derive(Clone, Copy, Debug)]
 pub enum Write<'a> {
     /// They are in the servers' memory: a commit that answers with the same verifiers makes them stable.
@@ -114,7 +114,7 @@ pub enum Write<'a> {
     Again(&'a Verifiers),
 }
 
-/// What a file's objects say together.
+/// The combined answer of a file's objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ObjectTotals {
     /// Bytes of the file: the least size that all objects fit in.
@@ -150,7 +150,7 @@ impl VolumeRoom {
     }
 }
 
-/// What happened since the client was made.
+/// Counters since the client was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClientCounters {
     /// Calls to I/O servers that were tried again.
@@ -173,7 +173,7 @@ struct Shared {
     patience: Cell<Duration>,
     counters: Cell<ClientCounters>,
     maps: RefCell<BTreeMap<FileId, KnownMap>>,
-    /// What each server that was asked said of its room; nothing if it never did.
+    /// The room of each server that was asked, as it said last; nothing if it never did.
     rooms: RefCell<BTreeMap<NodeId, Option<Vec<DeviceRoom>>>>,
     formula: Rc<[Fragment]>,
     /// Disks that were declared gone, one bit each.
@@ -220,7 +220,7 @@ struct Tries<'a> {
     /// The node that it asks, where that is one.
     asked: Option<(NodeId, Option<u8>)>,
     begun: Time,
-    /// What is waited for after a try.
+    /// The event to wait for after a try.
     waiting: Option<Waiting>,
     until: Time,
     pause: Duration,
@@ -228,7 +228,7 @@ struct Tries<'a> {
 }
 
 impl Tries<'_> {
-    /// What is left of the patience, for a call's deadline.
+    /// The rest of the patience, for a call's deadline.
     fn left(&self) -> Duration {
         self.until.since(self.client.cx().now()).max(Duration::from_millis(1))
     }

@@ -53,7 +53,7 @@ impl Inner {
     pub async fn commit(self: &Rc<Self>, object: &Rc<Object>) -> Result<(), Errno> {
         match self.commit_once(object).await {
             Err(Errno::ENOSPC) if self.disk(object).checkpointing.try_acquire(1).is_none() => {
-                // What is in the log takes its bytes twice until the checkpoint that is under way is done.
+                // Data in the log takes its bytes twice until the checkpoint that is under way is done.
                 drop(self.disk(object).checkpointing.acquire(1).await);
                 self.commit_once(object).await
             }

@@ -23,7 +23,7 @@ use wire::limits::BLOCK_BYTES;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
-/// What becomes of the block that a cut goes through.
+/// The treatment of the block that a cut goes through.
 enum Edge {
     /// The cut goes between two blocks.
     None,

@@ -13,7 +13,7 @@ use node::rings::{DiskError, DiskFile};
 use std::rc::Rc;
 use wire::{Errno, ObjectId};
 
-/// What an object's file turns out to be, by what is recorded of it.
+/// The finding about an object's file when it is opened.
 pub(crate) enum Opened {
     /// The object.
     Object(Header),

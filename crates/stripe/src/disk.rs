@@ -411,7 +411,7 @@ impl Disk {
     }
 }
 
-/// What a client is told: a file that is missing under an open object is damage, not absence.
+/// The client's error: a file that is missing under an open object is damage, not absence.
 pub(crate) fn errno(error: DiskError) -> Errno {
     match error {
         DiskError::NotFound => Errno::EIO,

@@ -30,7 +30,7 @@ pub fn seal(blocks: &mut [u8]) -> u32 {
     sum
 }
 
-/// What blocks with this magic begin with: checksum and version, neither verified, and the rest.
+/// The beginning of blocks with this magic: checksum and version, neither verified, and the rest.
 pub fn open(magic: u32, blocks: &[u8]) -> Option<(u32, u16, Decoder<'_>)> {
     let mut input = Decoder::new(blocks);
     let found = input.u32().ok()?;

@@ -36,7 +36,7 @@ pub(crate) fn edge_blocks(run: &Run) -> impl Iterator<Item = u64> + use<> {
     (blocks.start..whole.start).chain(whole.end..blocks.end)
 }
 
-/// What of the file goes with a run: (offset, bytes), in order.
+/// The ranges of the file that go with a run: (offset, bytes), in order.
 pub(crate) fn hole_ranges(run: &Run) -> Vec<(u64, u64)> {
     let (blocks, groups) = (run.blocks(), whole_groups(run));
     let mut out: Vec<(u64, u64)> = Vec::new();

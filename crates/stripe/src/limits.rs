@@ -15,7 +15,7 @@ pub const WINDOW_BYTES: usize = WINDOW_BLOCKS * BLOCK_BYTES;
 pub const WINDOWS_MAX: usize = TRANSFER_BYTES_MAX / WINDOW_BYTES + 1;
 /// Chunks of a window.
 pub const WINDOW_CHUNKS: usize = WINDOW_BLOCKS / CHUNK_BLOCKS;
-/// What the bookkeeping of a window costs, counted as cached bytes: a 4 KiB file in the cache costs 5 KiB.
+/// The cost of a window's bookkeeping, counted as cached bytes: a 4 KiB file in the cache costs 5 KiB.
 pub const WINDOW_COST_BYTES: usize = 1024;
 /// The part of the pool beyond the cache's limit that is kept free for requests' data, one in so many: the rest is what
 /// requests hold while they are executed, which the cache need not make up for. Of 512 MiB with a cache of 384 it is

@@ -40,7 +40,7 @@ const FIXED_BYTES: usize = 240;
 const _: () = assert!(40 + 14 + Head::BYTES <= SALT_AT);
 const RUN_BYTES: usize = 12;
 
-/// What a record does.
+/// The effect of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
@@ -56,7 +56,7 @@ pub enum Kind {
     Remove = 5,
     /// The blocks named are holes: they read as zeros, and nothing of them is in place. And the head.
     Punch = 6,
-    /// What the object keeps of its file from here on; and the head.
+    /// The object's description of its file from here on; and the head.
     Describe = 7,
 }
 
@@ -76,7 +76,7 @@ impl Kind {
     }
 }
 
-/// What all records of one log have in common.
+/// The part that all records of one log have in common.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Generation {
     /// Grows from log to log of a disk.
@@ -120,7 +120,7 @@ impl Run {
     }
 }
 
-/// What a record says, without the data.
+/// A record without its data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     /// What it does.
@@ -221,7 +221,7 @@ pub enum End {
     /// No record, or a torn one: the log ends here.
     #[error("the log ends here")]
     Here,
-    /// What is there the disk cannot read.
+    /// The disk cannot read the bytes there.
     #[error("the log cannot be read from here on")]
     Unreadable,
     /// A record of another format.

@@ -10,7 +10,7 @@
 
 use wire::field::fields;
 
-/// What a disk's label says of its log.
+/// The state of a disk's log, in the disk's label.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mark {
     /// Every record up to this one is in place, and says nothing any more.

@@ -45,7 +45,7 @@ impl Inner {
         let object = self.object(ask).await?;
         let _gates = self.hold_settled(&object, ask).await?;
         let stable = object.state.borrow().stable.ok_or(Errno::ENOENT)?;
-        // What is written here from now on is told from what was before, if it is lost.
+        // Writes from now on are distinguishable from earlier ones, if they are lost.
         let history = past.history.moved().after(self.verifier, self.orders.get(), 0);
         let head = Head { history, shape: ask.shape, ..stable };
         self.put_record(&object, Record::bare(Kind::Commit, object.id, head)).await?;

@@ -102,7 +102,7 @@ pub fn encode_sums(sums: &[u32], block: &mut [u8]) {
     }
 }
 
-/// What is durable of an object besides its blocks and their checksums.
+/// The durable state of an object besides its blocks and their checksums.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Head {
     /// Layout epoch.

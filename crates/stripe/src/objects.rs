@@ -58,7 +58,7 @@ pub(crate) struct Object {
     pub state: RefCell<State>,
 }
 
-/// What a restart found of an object that is in the log and not in place.
+/// A restart's findings of an object that is in the log and not in place.
 pub(crate) struct Logged {
     pub head: Head,
     /// Of the header in place; 0 when there is none.
@@ -74,7 +74,7 @@ pub(crate) struct Logged {
 /// Both gates of an object, held.
 pub(crate) type Gates<'a> = (Permit<'a>, Permit<'a>);
 
-/// What changes of an object.
+/// The state of an object that changes.
 pub(crate) struct State {
     pub phase: Phase,
     /// Whether it was ever written or made.

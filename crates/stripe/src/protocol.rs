@@ -42,9 +42,9 @@ pub mod op {
     /// The object is set aside: gone for every other operation, its file kept. Stable when the reply comes, which says
     /// its length; ENOENT when there is no object, EAGAIN when it is being written.
     pub const QUARANTINE: u16 = 10;
-    /// What [`QUARANTINE`] set aside is gone for good. Stable when the reply comes; no error when there is nothing.
+    /// The file that [`QUARANTINE`] set aside is gone for good. Stable when the reply comes; no error when there is nothing.
     pub const PURGE: u16 = 11;
-    /// What [`QUARANTINE`] set aside is an object again. Stable when the reply comes; ENOENT when there is nothing,
+    /// The file that [`QUARANTINE`] set aside is an object again. Stable when the reply comes; ENOENT when there is nothing,
     /// EEXIST when there is such an object.
     pub const RESTORE: u16 = 12;
     /// The object is empty under the layout epoch `epoch`: its column is kept elsewhere. Whoever goes by an older
@@ -61,7 +61,7 @@ pub mod op {
     /// As [`COMMIT`]; the object, a copy of one on another disk, has the [`Role`](super::Role) of the request's shape,
     /// and goes by that one's order of writes from now on, which is the trailer as [`HISTORY`] replied with it.
     pub const INHERIT: u16 = 16;
-    /// What is missing or damaged of the object is given up: the object is empty, under the layout epoch and truncate
+    /// The missing or damaged parts of the object are given up: it is empty, under the layout epoch and truncate
     /// generation of the request. Stable when the reply comes; EEXIST when the object is neither missing nor damaged.
     pub const ACCEPT_LOSS: u16 = 17;
 
@@ -99,8 +99,8 @@ pub mod op {
     }
 }
 
-/// What an object is to its column. While a column moves there are two of them, and one of them may be lost, with the
-/// names: each says by itself which of the two it is.
+/// The role of an object in its column. While a column moves there are two of them, and one of them may be lost, with
+/// the names: each says by itself which of the two it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Role {
@@ -122,7 +122,7 @@ impl Role {
     }
 }
 
-/// What an object is to its file; kept in its header for whoever must make sense of a disk alone.
+/// The place of an object in its file; kept in its header for whoever must make sense of a disk alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shape {
     /// Binary logarithm of the stripe unit in bytes.
@@ -131,7 +131,7 @@ pub struct Shape {
     pub width: u8,
     /// Copies of every unit, at most [`COPIES_MAX`](Shape::COPIES_MAX).
     pub copies: u8,
-    /// What the object is to its column.
+    /// The object's role in its column.
     pub role: Role,
 }
 

@@ -163,7 +163,7 @@ impl Inner {
         if self.is_old_layout(&state, ask) {
             return Err(Errno::ESTALE);
         }
-        // What was not found on a disk that turned out to be missing is not known to be absent.
+        // An object that was not found on a disk that turned out to be missing may be there.
         if state.exists { Ok(()) } else { self.disk(object).check() }
     }
 

@@ -18,7 +18,7 @@ type Rank = (usize, u64);
 /// Later than all that is retransmitted.
 const NOW: Rank = (usize::MAX, 0);
 
-/// What is known of one object: which bytes were written when, first byte to end and order.
+/// The known writes of one object: which bytes were written when, first byte to end and order.
 #[derive(Debug, Default)]
 struct Known {
     ranges: BTreeMap<u64, (u64, Rank)>,
@@ -26,7 +26,7 @@ struct Known {
     moved: Option<(Incarnations, usize)>,
 }
 
-/// What was written in this incarnation, by object.
+/// Writes of this incarnation, by object.
 #[derive(Debug, Default)]
 pub(crate) struct Recent {
     on: bool,
@@ -90,7 +90,7 @@ impl Recent {
         let ranges = &mut self.objects.entry(object).or_default().ranges;
         let before = ranges.len();
         let (mut start, mut end) = (range.start, range.end);
-        // What it covers or touches goes, and comes back as far as it reaches over.
+        // Ranges that it covers or touches go, and come back as far as they reach over.
         let first = ranges.range(..=start).next_back().map_or(start, |(first, _)| *first);
         let touched: Vec<(u64, (u64, Rank))> = ranges
             .range(first..=end)
@@ -121,7 +121,7 @@ impl Recent {
         }
     }
 
-    /// What another server must know of the object when it goes there, with its `history`.
+    /// The past that another server must know of the object when it goes there, with its `history`.
     pub fn past(&self, disk: &Incarnations, object: Spot, history: History) -> Past {
         let (before, latest) = self.incarnations(disk, object).latest(PAST_INCARNATIONS_MAX);
         let incarnations = latest.to_vec();
@@ -183,15 +183,15 @@ impl Recent {
     }
 }
 
-/// What the server of a column's copy must know to judge what clients still hold.
+/// The past that the server of a column's copy needs to judge retransmitted writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Past {
     pub history: History,
-    /// What is remembered besides, if it is all and not too much.
+    /// The remembered writes besides, if they are all and not too many.
     pub memory: Option<Memory>,
 }
 
-/// What a server remembers of one object.
+/// A server's memory of one object's writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Memory {
     incarnations: Vec<u64>,

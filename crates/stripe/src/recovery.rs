@@ -1,4 +1,4 @@
-//! What happens before a disk serves: its label is checked, its logs are replayed.
+//! The recovery of a disk before it serves: its label is checked, its logs are replayed.
 //!
 //! Replay brings every complete record into place: of each block the latest record counts. A block that an intent
 //! names, and no later record, may be *torn*: when it does not fit its checksum it is summed anew, old or new as it
@@ -31,7 +31,7 @@ const LABEL_MAGIC: u32 = u32::from_le_bytes(*b"TZLB");
 const LABEL_BYTES: usize = 40;
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
-/// What a disk is: the contents of its label file.
+/// A disk's identity: the contents of its label file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Label {
     /// The server whose objects it keeps.
@@ -105,7 +105,7 @@ impl Label {
     }
 }
 
-/// What a disk's logs say together.
+/// The combined contents of a disk's logs.
 #[derive(Default)]
 struct Logs {
     objects: BTreeMap<ObjectId, Replay>,
@@ -121,7 +121,7 @@ struct Logs {
     end: Option<(u32, u64)>,
 }
 
-/// What the next record of a log is.
+/// The kind of a log's next record.
 enum Next {
     /// One to be replayed, or one that is in place already.
     Record { is_new: bool },
@@ -185,7 +185,7 @@ impl Logs {
     }
 }
 
-/// What is to be done about a disk that is refused for what it lost.
+/// The advice about a disk that is refused for its losses.
 const LOSS_ADVICE: &str = "nothing of this disk is served, so that no older bytes are read: bring its directory back as it was last; \
      where that cannot be, move the directory away, keep it, and start the server again: what was on this disk is an error then";
 
@@ -285,7 +285,7 @@ impl Inner {
             let kept = self.keep_logged(disk, *id, replay).await;
             kept.map_err(|error| unreplayed(disk, *id, error))?;
         }
-        // What is removed must stay so when it is made again.
+        // A removed object must stay removed when its number is used again.
         let synced = disk.sync_names().await;
         synced.map_err(|error| disk.refused_for("removals cannot be made stable", error))?;
         // The file of the next generation may be there to be written over: then cuts and removals find room in it.

@@ -34,7 +34,7 @@ enum Source {
     Place,
 }
 
-/// What the logs say of one object.
+/// The logs' contents about one object.
 #[derive(Default)]
 pub(crate) struct Replay {
     head: Option<Head>,
@@ -375,7 +375,7 @@ impl Work<'_> {
         Ok(Logged { head, sequence, found, description, sums, pending })
     }
 
-    /// What is behind a cut, and what an unfinished commit put behind the end, must read as zeros.
+    /// Bytes behind a cut, and those that an unfinished commit put behind the end, must read as zeros.
     async fn cut_off(&mut self) -> Result<(), DiskError> {
         let kept = self.head.length.div_ceil(BLOCK);
         let unfinished = self.replay.torn.last().is_some_and(|last| *last >= kept);
@@ -395,7 +395,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// What became a hole must read as zeros.
+    /// A hole must read as zeros.
     async fn punch_out(&mut self) -> Result<(), DiskError> {
         for (offset, bytes) in self.replay.file_punched.iter().flat_map(hole_ranges) {
             let file = self.file();

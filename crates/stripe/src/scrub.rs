@@ -237,7 +237,7 @@ impl Inner {
         while first < placed_blocks(&object.state.borrow()) {
             self.wait_to_scrub(disk, pace).await;
             let (next, read) = self.scrub_some(disk, object, first).await?;
-            // What the file has no room for was no read of the disk, and the pace is by the room that is taken.
+            // Blocks behind the file's room were no reads of the disk, and the pace is by the room that is taken.
             let read = read.min(room);
             room -= read;
             note(disk, |scrubbed| scrubbed.note_read(read));

@@ -27,7 +27,7 @@ use wire::codec::Encoder;
 use wire::field::Field;
 use wire::{Channel, Errno, NodeId, ObjectId, Time, VolumeId};
 
-/// What an I/O server is configured by.
+/// Configuration of an I/O server.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
     /// The volume whose objects it keeps.
@@ -67,7 +67,7 @@ impl ServerConfig {
     }
 }
 
-/// What happened since the server started, and what it holds.
+/// Counters since the server started, and its contents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServerCounters {
     /// READs.
@@ -288,7 +288,7 @@ impl Server {
         self.0.verifier
     }
 
-    /// What happened and what is held.
+    /// Counters and contents.
     pub fn counters(&self) -> ServerCounters {
         let cache = self.0.cache.borrow();
         let disks = 0..self.0.disks.len();

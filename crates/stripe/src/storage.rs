@@ -60,7 +60,7 @@ fn data_ranges(run: &Run) -> impl Iterator<Item = (u64, u64)> + use<> {
     })
 }
 
-/// What of the file is cut off or punched, and may be there still.
+/// Ranges of the file that are cut off or punched, and may be there still.
 fn going(state: &State) -> impl Iterator<Item = (u64, u64)> + '_ {
     let cut = state.uncut.map(|kept| file_bytes(kept * BLOCK));
     let cut = cut.map(|from| (from, u64::MAX - from));

@@ -1,4 +1,4 @@
-//! What an I/O server knows of the manager's store: how far it was, kept in the label of each of its disks.
+//! An I/O server's knowledge of the manager's store: how far it was, kept in the label of each of its disks.
 //!
 //! A store of names whose directory comes back as it was some time ago cannot tell so by itself. The manager tells its
 //! servers every second how far its store is durable, and asks them when it starts. A server keeps the latest that it

@@ -78,7 +78,7 @@ impl Inner {
             self.recent.borrow_mut().note_again(&incarnations.borrow(), object.spot(), part, stamp);
             object.state.borrow_mut().note_writer(request.client);
         }
-        // What was written in part keeps its stamp: as a new write it would be newer than what it gave way to.
+        // A write that was done in part keeps its stamp: as a new write it would be newer than what it gave way to.
         let order = if all { self.next_order() } else { 0 };
         Ok(ObjectReply { order, ..self.describe(&object) })
     }
@@ -275,7 +275,7 @@ impl Inner {
         let _gates = self.hold(&object).await?;
         self.check_write(&object, ask)?;
         if !is_truncated(&object, ask) {
-            // What was written before comes before the cut in the order of writes: it is stable with it.
+            // Writes before the cut come before it in the order of writes: they are stable with it.
             self.commit_all(&object).await?;
         }
         match is_truncated(&object, ask) {
@@ -390,7 +390,7 @@ impl Inner {
             return Ok(ObjectReply { verifier: self.verifier, ..ObjectReply::default() });
         }
         let object = match self.object(ask).await {
-            // What cannot be read can still be removed.
+            // An object that cannot be read can still be removed.
             Err(Errno::EIO) => return self.remove_unreadable(ask).await,
             other => other?,
         };

@@ -39,7 +39,7 @@ impl fmt::Debug for Network {
     }
 }
 
-/// What is known of a chunk that left.
+/// The record of a chunk that left.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent {
     version: Version,
@@ -49,7 +49,7 @@ pub(super) struct Sent {
     read: u64,
 }
 
-/// What the cache knows of network memory, beside the objects' own.
+/// The cache's state of network memory, beside the objects' own.
 #[derive(Debug, Default)]
 pub(super) struct Away {
     network: Option<Network>,
@@ -86,7 +86,7 @@ pub struct InPlace {
 }
 
 impl Network {
-    /// What the directory of a node needs for what leaves a cache of `cache_bytes`, in bytes: who has the pages of a
+    /// The bytes that a node's directory needs for pages that leave a cache of `cache_bytes`: who has the pages of a
     /// private space its owner alone knows, and what has no place there any more is dropped wherever it is.
     pub fn directory_bytes(cache_bytes: usize) -> usize {
         cache_bytes / NAMED_SHARE
@@ -281,7 +281,7 @@ impl Cache {
 }
 
 impl super::Window {
-    /// What of a chunk can leave: the blocks from its start on that are here.
+    /// The part of a chunk that can leave: the blocks from its start on that are here.
     fn leaving(&self, chunk: usize) -> Option<(Frame, u8)> {
         let valid = (self.valid & mask(blocks_of(chunk))) >> (chunk * CHUNK_BLOCKS);
         let blocks = valid.trailing_ones() as usize;

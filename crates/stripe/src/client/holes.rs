@@ -7,7 +7,7 @@ use wire::limits::BLOCK_BYTES;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
-/// What is sought in a file.
+/// The target of a seek in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seek {
     /// The next byte that is not in a hole.

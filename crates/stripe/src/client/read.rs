@@ -5,7 +5,7 @@ use crate::protocol::{op, sum_at};
 use wire::checksum::block_crc;
 use wire::limits::BLOCK_BYTES;
 
-/// What one call is to read.
+/// The range of one read call.
 struct Part {
     column: u16,
     offset: u64,
@@ -13,7 +13,7 @@ struct Part {
     into: Pieces<FrameMut>,
 }
 
-/// What landed in the frames of one call, or of all.
+/// The data that landed in the frames of one call, or of all.
 struct Landed<T> {
     into: T,
     /// A column had no object.
@@ -106,7 +106,7 @@ impl Client {
                     all.into.append(&mut some.into);
                     all.absent |= some.absent;
                 }
-                // What cannot be repaired is told first.
+                // An error that cannot be repaired is told first.
                 Err(Failure::Errno(errno)) => failure = Some(Failure::Errno(errno)),
                 Err(lost) => failure = failure.or(Some(lost)),
             }

@@ -12,14 +12,14 @@ use wire::field::Field;
 /// Largest step in which a write is cut up.
 const STEP_BYTES: u64 = 64 * 1024;
 
-/// What one call is to write.
+/// The range of one write call.
 struct Part {
     column: u16,
     offset: u64,
     bytes: usize,
     data: Pieces<Frame>,
     sums: Vec<u32>,
-    /// What it got when it was written first, if this is not the first time.
+    /// The stamp that it got when it was written first, if this is not the first time.
     again: Option<Stamp>,
     stable: bool,
 }

@@ -43,7 +43,7 @@ const MARKS_AT: u64 = 3 * BLOCK;
 /// Blocks of the label's file, marks included.
 pub(crate) const LABEL_BLOCKS: usize = 5;
 
-/// What is recorded of an object that is in place.
+/// The index's record of an object that is in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     /// Of its header.
@@ -105,7 +105,7 @@ struct Tail {
 /// The index of one disk.
 pub(crate) struct Index {
     table: RefCell<BTreeMap<ObjectId, Entry>>,
-    /// What the file does not say yet.
+    /// Records that the file does not have yet.
     changed: RefCell<BTreeSet<ObjectId>>,
     tail: Cell<Tail>,
     /// `None` when the label has none that can be read.
@@ -154,7 +154,7 @@ impl Index {
         table.range(from..).next().map(|(object, _)| *object)
     }
 
-    /// What is recorded of an object.
+    /// The record of an object.
     pub fn get(&self, object: ObjectId) -> Option<Entry> {
         self.table.borrow().get(&object).copied()
     }

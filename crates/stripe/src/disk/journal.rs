@@ -23,7 +23,7 @@ struct Entry {
     data: Vec<Frame>,
 }
 
-/// What is to be written, and where.
+/// The log's writer: pending records and its position.
 pub(crate) struct Journal {
     commits: Batches<Entry, Written>,
     /// Held while a write is under way.
@@ -45,7 +45,7 @@ pub(crate) struct Journal {
     records: Cell<u64>,
 }
 
-/// What one log write brought, for the counters.
+/// The size of one log write, for the counters.
 pub(crate) struct Batch {
     pub records: usize,
     pub bytes: usize,

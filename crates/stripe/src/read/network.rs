@@ -1,4 +1,4 @@
-//! What left the cache for network memory comes back from there, before a disk is asked.
+//! Reads from network memory of chunks that left the cache, before a disk is asked.
 //!
 //! Network memory is never waited for long, and no error of it is one of a read: the disk has all of it. Whatever comes
 //! is verified by the committed checksums, as what a disk returns.

@@ -25,7 +25,7 @@ use std::rc::Rc;
 use wire::Time;
 use wire::limits::{BLOCK_BYTES, TRAILER_BYTES_MAX};
 
-/// What is to be read, and the checksums that it has.
+/// The range to be read, and its checksums.
 struct Announced<'a> {
     plan: &'a ReadPlan<'a>,
     parts: Vec<WindowPart>,

@@ -35,7 +35,7 @@ pub const fn entries_in(bytes: usize) -> usize {
     (bytes - FIXED_BYTES) / ENTRY_BYTES
 }
 
-/// What a batch says besides its entries.
+/// A batch without its entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchHead {
     /// The disk that the index is of.
