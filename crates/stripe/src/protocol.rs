@@ -42,10 +42,11 @@ pub mod op {
     /// The object is set aside: gone for every other operation, its file kept. Stable when the reply comes, which says
     /// its length; ENOENT when there is no object, EAGAIN when it is being written.
     pub const QUARANTINE: u16 = 10;
-    /// The file that [`QUARANTINE`] set aside is gone for good. Stable when the reply comes; no error when there is nothing.
+    /// The file that [`QUARANTINE`] set aside is gone for good. Stable when the reply comes; no error when there is
+    /// nothing.
     pub const PURGE: u16 = 11;
-    /// The file that [`QUARANTINE`] set aside is an object again. Stable when the reply comes; ENOENT when there is nothing,
-    /// EEXIST when there is such an object.
+    /// The file that [`QUARANTINE`] set aside is an object again. Stable when the reply comes; ENOENT when there is
+    /// nothing, EEXIST when there is such an object.
     pub const RESTORE: u16 = 12;
     /// The object is empty under the layout epoch `epoch`: its column is kept elsewhere. Whoever goes by an older
     /// layout is told so, also after a restart. Stable when the reply comes.
