@@ -251,7 +251,8 @@ fn machines_come_and_go_in_any_order() {
     }
     pen.end();
     drop(pen);
-    let expected: Vec<u8> = b"abc".iter().flat_map(|byte| [*byte; 300_000]).collect();
+    let letters = b"abc".iter();
+    let expected: Vec<u8> = letters.flat_map(|byte| std::iter::repeat_n(*byte, 300_000)).collect();
     let there = reader.network.path("gamma", "shared/open");
     assert!(fs::read(there).unwrap() == expected, "the other mount reads something else");
 

@@ -114,6 +114,8 @@ struct Service<O> {
     trouble: RefCell<Option<MetaError>>,
     /// When a change was last refused for want of room.
     full_at: Cell<Option<Time>>,
+    /// Sites that are on their way here, with the giver's number of that.
+    imports: RefCell<BTreeMap<u8, u64>>,
     /// Operations over several managers that are not decided yet.
     undecided: RefCell<BTreeSet<Tx>>,
     /// Files are not held any more, or a site has another owner.
@@ -337,6 +339,7 @@ pub fn serve<O: Objects>(
         gone: gone::Gone::new(cx),
         trouble: RefCell::default(),
         full_at: Cell::default(),
+        imports: RefCell::default(),
         undecided: RefCell::default(),
         released: Notify::new(cx),
         waiting: Cell::default(),

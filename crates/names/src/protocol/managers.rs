@@ -1,4 +1,5 @@
-//! What managers say to each other on [`wire::Channel::MANAGERS`]. Every request may be executed twice.
+//! What managers say to each other on [`wire::Channel::MANAGERS`]. Every request may be sent again; what one that
+//! comes late would undo is executed once.
 
 use super::Row;
 use crate::foreign::{Part, Want};
@@ -24,6 +25,11 @@ pub(crate) mod op {
     pub const TAKE: u16 = 7;
     /// Tells where sites are, and is told.
     pub const TABLE: u16 = 8;
+
+    /// Whether the operation with this number may be executed twice.
+    pub fn is_pure(op: u16) -> bool {
+        !matches!(op, IMPORT | TAKE)
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -73,11 +79,14 @@ pub(crate) struct Import {
     pub site: u8,
     /// The epoch that it gets with the next owner.
     pub epoch: u32,
+    /// Drawn for each attempt to hand the site over.
+    pub attempt: u64,
     /// Nothing that came before counts.
     pub first: bool,
+    /// Records; none is the end.
     pub rows: Vec<Row>,
 }
-fields!(Import { site, epoch, first, rows });
+fields!(Import { site, epoch, attempt, first, rows });
 
 /// A site gets its next owner.
 #[derive(Clone, Debug)]

@@ -173,6 +173,10 @@ impl<O: Objects> Service<O> {
         };
         self.prepare(tx, &parts).await?;
         self.admit_operation(asked.operation).await?;
+        // What was only read is held no longer than that; clocks may differ by a tenth.
+        if self.cx.now().since(begun) > HOLD_SPAN * 8 / 10 {
+            return Err(Attempt::Again);
+        }
         // Nothing waits from here to the commit.
         let proposal = match self.propose(asked, &foreign) {
             Ok(proposal) => proposal,
@@ -182,7 +186,12 @@ impl<O: Objects> Service<O> {
         if proposal.parts != parts {
             return Err(Attempt::Again);
         }
-        self.decide(asked.origin.client, tx, proposal).await.map(Attempt::Done)
+        // Those that it only read from let go; the others do with their parts.
+        let readers = participants.iter().filter(|manager| !parts.contains_key(*manager));
+        let readers = readers.copied().collect();
+        let decided = self.decide(asked.origin.client, tx, proposal).await;
+        self.give_up(tx, readers);
+        decided.map(Attempt::Done)
     }
 
     fn propose(&self, asked: &Asked<'_>, foreign: &Foreign) -> Result<Proposal, Stop> {
@@ -212,7 +221,11 @@ impl<O: Objects> Service<O> {
         for (manager, wants) in by_manager {
             participants.insert(manager);
             let fetch = Fetch { tx, client, wants };
-            let got: Vec<_> = self.ask_manager(manager, op::FETCH, &encoded(&fetch)).await?;
+            let got = self.ask_manager::<Vec<_>>(manager, op::FETCH, &encoded(&fetch)).await;
+            if got == Err(Errno::EREMCHG) {
+                self.exchange_table(manager).await;
+            }
+            let got = got?;
             if got.len() != fetch.wants.len() {
                 return Err(Attempt::Failed(Errno::EPROTO));
             }

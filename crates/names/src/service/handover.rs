@@ -47,9 +47,7 @@ impl<O: Objects> Service<O> {
         self.settle_site(site)?;
         let (append, clients) = self.manager.borrow_mut().give(site, owner, self.cx.wall())?;
         let posted = self.post(append).await;
-        self.released.notify_all();
-        posted?;
-        self.sync().await?;
+        self.note(posted);
         self.cx.spawn("names handover", self.clone().tell_taker(site, owner, clients));
         Ok(())
     }
@@ -64,11 +62,11 @@ impl<O: Objects> Service<O> {
     }
 
     async fn send_site(self: &Rc<Self>, site: u8, epoch: u32, to: NodeId) -> Result<(), Errno> {
-        let (mut after, mut first) = (None, true);
+        let (mut after, mut first, attempt) = (None, true, self.cx.random());
         loop {
             let rows = self.manager.borrow().rows_of(site, after.as_deref(), IMPORT_BYTES)?;
             let last = rows.last().map(|row| row.key.to_vec());
-            let import = Import { site, epoch, first, rows };
+            let import = Import { site, epoch, attempt, first, rows };
             self.ask_manager::<()>(to, op::IMPORT, &encoded(&import)).await?;
             match last {
                 Some(last) => (after, first) = (Some(last), false),
@@ -79,7 +77,7 @@ impl<O: Objects> Service<O> {
 
     /// Records of a site that is on its way to this manager.
     pub(super) async fn import(self: &Rc<Self>, import: Import) -> Result<(), Errno> {
-        let Import { site, epoch, first, rows } = import;
+        let Import { site, epoch, attempt, first, rows } = import;
         if self.manager.borrow().sites.owns(site) {
             return Err(Errno::EEXIST);
         }
@@ -89,10 +87,17 @@ impl<O: Objects> Service<O> {
         }
         if first {
             self.clear_site(site).await?;
+            self.imports.borrow_mut().insert(site, attempt);
+        }
+        // An incarnation that ended may have lost what came before.
+        if self.imports.borrow().get(&site) != Some(&attempt) {
+            return Err(Errno::ECANCELED);
         }
         self.admit().await?;
         let append = self.manager.borrow_mut().import(site, &rows)?;
-        self.post(append).await.map(drop)
+        self.post(append).await?;
+        // The giver gives it away next.
+        if rows.is_empty() { self.sync().await } else { Ok(()) }
     }
 
     /// What is left of a site that is another manager's goes, as many records at once as a batch takes.
@@ -122,8 +127,12 @@ impl<O: Objects> Service<O> {
         Ok(())
     }
 
-    /// Tells the next owner of a site that it is, until that one has said so; then what is left of it here goes.
+    /// Tells the next owner of a site that it is, as soon as that is on stable storage and until that one has said so;
+    /// then what is left of it here goes.
     pub(super) async fn tell_taker(self: Rc<Self>, site: u8, owner: SiteOwner, clients: Vec<u64>) {
+        while self.sync().await.is_err() {
+            self.cx.sleep(RETRY_INTERVAL).await;
+        }
         let take = encoded(&Take { site, epoch: owner.epoch, clients });
         while self.ask_manager::<()>(owner.manager, op::TAKE, &take).await.is_err() {
             self.cx.sleep(RETRY_INTERVAL).await;

@@ -17,7 +17,7 @@ use wire::{Channel, Decoder, Errno, FileId, NodeId};
 
 pub(super) fn spawn<O: Objects>(service: &Rc<Service<O>>) {
     let cx = &service.cx;
-    cx.set_pure(Channel::MANAGERS, |_| true);
+    cx.set_pure(Channel::MANAGERS, op::is_pure);
     for _ in 0..MANAGER_TASKS {
         let service = service.clone();
         cx.spawn("names managers", async move {
@@ -55,7 +55,7 @@ impl<O: Objects> Service<O> {
             to,
             channel: Channel::MANAGERS,
             op,
-            once: false,
+            once: !op::is_pure(op),
             deadline: Some(MANAGER_DEADLINE),
             body: &parts.body,
             data,
@@ -113,7 +113,10 @@ impl<O: Objects> Service<O> {
                 Want::Serial(site) => self.hold_serial(fetch.tx, *site).await?,
             });
         }
-        self.sync().await?;
+        // The next incarnation begins behind every number that this one gave out.
+        if fetch.wants.iter().any(|want| matches!(want, Want::Record(_))) {
+            self.sync().await?;
+        }
         Ok(got)
     }
 
@@ -237,16 +240,20 @@ impl<O: Objects> Service<O> {
             return;
         }
         while !self.is_refused() {
-            let table = self.manager.borrow().sites.table().clone();
-            let others = table.managers().into_iter().filter(|manager| *manager != self.cx.id());
-            let told = encoded(&Table { sites: table.clone() });
-            let calls = others
-                .map(async |manager| self.ask_manager::<Table>(manager, op::TABLE, &told).await);
-            for Table { sites } in node::all(calls.collect::<Vec<_>>()).await.into_iter().flatten()
-            {
-                self.manager.borrow_mut().sites.hear(&sites);
-            }
+            let managers = self.manager.borrow().sites.table().managers();
+            let others = managers.into_iter().filter(|manager| *manager != self.cx.id());
+            let calls: Vec<_> = others.map(|manager| self.exchange_table(manager)).collect();
+            node::all(calls).await;
             self.cx.sleep(TABLE_INTERVAL).await;
+        }
+    }
+
+    /// Tells a manager where sites are, and hears what it knows; nothing when it is away.
+    pub(super) async fn exchange_table(&self, manager: NodeId) {
+        let told = Table { sites: self.manager.borrow().sites.table().clone() };
+        let heard = self.ask_manager::<Table>(manager, op::TABLE, &encoded(&told)).await;
+        if let Ok(Table { sites }) = heard {
+            self.manager.borrow_mut().sites.hear(&sites);
         }
     }
 }
