@@ -290,6 +290,8 @@ fn a_manager_that_is_away_stops_its_own_sites_only() {
     array.run_client(1, async move {
         other.create(&WHO, here.1, b"f", 0o644, How::Guarded, None).await.unwrap();
         other.rename(&WHO, here.1, b"f", there.1, b"g", 0).await.unwrap();
+        let dots = other.rename(&WHO, here.1, b".", there.1, b"g", 0).await;
+        assert_eq!(dots.map(drop), Err(Errno::EBUSY), "at once");
         other.unlink(&WHO, there.1, b"g").await.unwrap();
     });
     array.start_again(2);

@@ -30,6 +30,7 @@ enum Attempt {
     Unsure(Errno),
 }
 
+/// Of an answer of another manager.
 impl From<Errno> for Attempt {
     fn from(errno: Errno) -> Attempt {
         match errno {
@@ -38,6 +39,13 @@ impl From<Errno> for Attempt {
             Errno::ETIMEDOUT | Errno::EHOSTDOWN | Errno::ENODEV => Attempt::Again,
             errno => Attempt::Failed(errno),
         }
+    }
+}
+
+impl Attempt {
+    /// Of an operation that fails here, whatever the error: EBUSY is then its own.
+    fn failed(errno: Errno) -> Attempt {
+        if errno == Errno::EREMCHG { Attempt::Again } else { Attempt::Failed(errno) }
     }
 }
 
@@ -160,7 +168,7 @@ impl<O: Objects> Service<O> {
             self.admit_operation(asked.operation).await?;
             match self.propose(asked, &foreign) {
                 Ok(Proposal { parts, .. }) => break parts,
-                Err(Stop::Failed(errno)) => return Err(errno.into()),
+                Err(Stop::Failed(errno)) => return Err(Attempt::failed(errno)),
                 Err(Stop::Wants(wants)) => {
                     self.fetch(tx, asked.origin.client, wants, &mut foreign, participants).await?;
                 }
@@ -180,7 +188,7 @@ impl<O: Objects> Service<O> {
         // Nothing waits from here to the commit.
         let proposal = match self.propose(asked, &foreign) {
             Ok(proposal) => proposal,
-            Err(Stop::Failed(errno)) => return Err(errno.into()),
+            Err(Stop::Failed(errno)) => return Err(Attempt::failed(errno)),
             Err(_) => return Err(Attempt::Again),
         };
         if proposal.parts != parts {
