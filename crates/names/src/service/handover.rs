@@ -86,13 +86,11 @@ impl<O: Objects> Service<O> {
             return Err(Errno::EREMCHG);
         }
         if first {
-            self.clear_site(site).await?;
             self.imports.borrow_mut().insert(site, attempt);
+            self.clear_site(site, Some(attempt)).await?;
         }
         // An incarnation that ended may have lost what came before.
-        if self.imports.borrow().get(&site) != Some(&attempt) {
-            return Err(Errno::ECANCELED);
-        }
+        self.check_import(site, Some(attempt))?;
         self.admit().await?;
         let append = self.manager.borrow_mut().import(site, &rows)?;
         self.post(append).await?;
@@ -100,10 +98,20 @@ impl<O: Objects> Service<O> {
         if rows.is_empty() { self.sync().await } else { Ok(()) }
     }
 
-    /// What is left of a site that is another manager's goes, as many records at once as a batch takes.
-    async fn clear_site(self: &Rc<Self>, site: u8) -> Result<(), Errno> {
+    /// ECANCELED unless this is the attempt by which the site is on its way here; `None`: it is not.
+    fn check_import(&self, site: u8, attempt: Option<u64>) -> Result<(), Errno> {
+        match self.imports.borrow().get(&site).copied() == attempt {
+            true => Ok(()),
+            false => Err(Errno::ECANCELED),
+        }
+    }
+
+    /// Removes what is left of a site that is another manager's, as many records at once as a batch takes. It ends with
+    /// the attempt that it belongs to: what another one brings is not removed.
+    async fn clear_site(self: &Rc<Self>, site: u8, attempt: Option<u64>) -> Result<(), Errno> {
         loop {
             self.admit().await?;
+            self.check_import(site, attempt)?;
             let (append, more) = self.manager.borrow_mut().clear_site(site)?;
             self.post(append).await?;
             if !more {
@@ -119,6 +127,7 @@ impl<O: Objects> Service<O> {
         let now = self.cx.now();
         let owner = SiteOwner { epoch, manager: self.cx.id() };
         let taken = self.manager.borrow_mut().take_site(site, owner, &clients, self.cx.wall(), now);
+        self.imports.borrow_mut().remove(&site);
         self.post(taken?).await?;
         self.sync().await?;
         self.swept.set(false);
@@ -138,7 +147,7 @@ impl<O: Objects> Service<O> {
             self.cx.sleep(RETRY_INTERVAL).await;
         }
         // What fails is done again by the next incarnation.
-        if self.clear_site(site).await.is_ok() && self.admit().await.is_ok() {
+        if self.clear_site(site, None).await.is_ok() && self.admit().await.is_ok() {
             let done = self.manager.borrow_mut().handed_over(site, owner, self.cx.wall());
             if let Ok(append) = done {
                 self.note(self.post(append).await);
