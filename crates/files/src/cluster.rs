@@ -378,6 +378,8 @@ async fn spread_sites(
         };
         drop(manager);
         match given {
+            // Sites come and go only where there is another manager.
+            None if all.len() < 2 => changed.await,
             None => drop(node::race(changed, cx.sleep(SPREAD_PAUSE)).await),
             Some(Ok(())) => {}
             // In use just now, or its next manager is away.

@@ -11,10 +11,10 @@ use crate::keys::{self, Table};
 use crate::manager::{Manager, Origin};
 use crate::open_error::{OpenError, damaged};
 use crate::record::{Participants, PreparedPart};
-use crate::transaction::Changes;
+use crate::transaction::{Changes, Transaction};
 use store::Append;
 use wire::field::encoded;
-use wire::{Errno, Time, Wall};
+use wire::{Errno, Wall};
 
 impl Manager {
     /// What the store has of operations over several managers.
@@ -22,11 +22,7 @@ impl Manager {
         for (key, value) in self.table(0, Table::Prepared)? {
             let part: PreparedPart = damaged(&key, &value)?;
             let tx = keys::tx_of(&key).ok_or(OpenError::Damaged { key })?;
-            for file in &part.held {
-                // Nobody else can hold it yet: each file has one record.
-                let _ = self.holds.take(*file, tx, Time(0));
-            }
-            self.holds.prepare(tx);
+            self.holds.restore(&part.held, tx);
             self.prepared.insert(tx, part);
         }
         for (key, value) in self.table(0, Table::Decided)? {
@@ -52,12 +48,7 @@ impl Manager {
             return Err(Errno::EAGAIN);
         }
         let kept = PreparedPart { part, held: held.into_iter().collect() };
-        let record = encoded(&kept);
-        let put = self.change(Origin { client: 0, now }, |t| {
-            t.put(keys::prepared(&tx), record);
-            Ok(())
-        });
-        let (_, append) = put?;
+        let append = self.write(keys::prepared(&tx), Some(encoded(&kept)), now)?;
         self.holds.prepare(tx);
         self.prepared.insert(tx, kept);
         Ok(append)
@@ -73,13 +64,9 @@ impl Manager {
             t.delete(keys::prepared(&tx));
             Ok(())
         });
-        if done.is_err() {
-            for file in &kept.held {
-                let _ = self.holds.take(*file, tx, Time(0));
-            }
-            self.holds.prepare(tx);
-        } else {
-            self.prepared.remove(&tx);
+        match &done {
+            Ok(_) => drop(self.prepared.remove(&tx)),
+            Err(_) => self.holds.restore(&kept.held, tx),
         }
         Ok(done?.1)
     }
@@ -90,11 +77,7 @@ impl Manager {
         if self.prepared.remove(&tx).is_none() {
             return Ok(None);
         }
-        let forget = |t: &mut crate::transaction::Transaction<'_>| {
-            t.delete(keys::prepared(&tx));
-            Ok(())
-        };
-        Ok(self.change(Origin { client: 0, now }, forget)?.1)
+        self.write(keys::prepared(&tx), None, now)
     }
 
     /// Commits what an operation changes here, with the decision that others do their parts. Nothing may have changed
@@ -118,10 +101,23 @@ impl Manager {
         if self.decided.remove(&tx).is_none() {
             return Ok(None);
         }
-        let forget = |t: &mut crate::transaction::Transaction<'_>| {
-            t.delete(keys::decided(&tx));
+        self.write(keys::decided(&tx), None, now)
+    }
+
+    /// Writes one record of the manager's own, or removes it.
+    fn write(
+        &mut self,
+        key: Vec<u8>,
+        value: Option<Vec<u8>>,
+        now: Wall,
+    ) -> Result<Option<Append>, Errno> {
+        let write = |t: &mut Transaction<'_>| {
+            match value {
+                Some(value) => t.put(key, value),
+                None => t.delete(key),
+            }
             Ok(())
         };
-        Ok(self.change(Origin { client: 0, now }, forget)?.1)
+        Ok(self.change(Origin { client: 0, now }, write)?.1)
     }
 }

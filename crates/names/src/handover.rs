@@ -6,8 +6,8 @@ use crate::manager::Manager;
 use crate::open_error::OpenError;
 use crate::protocol::Row;
 use crate::record::{FORMAT_SHARED, Handed};
-use crate::transaction::{Records, Transaction};
-use std::ops::Bound;
+use crate::transaction::Transaction;
+use std::ops::{Bound, ControlFlow};
 use store::{Append, Batch};
 use wire::field::encoded;
 use wire::{Errno, FileId, SiteOwner, Time, Wall};
@@ -102,23 +102,26 @@ impl Manager {
         bytes: usize,
     ) -> Result<Vec<Row>, Errno> {
         let (mut rows, mut sum) = (Vec::new(), 0);
-        let mut after = after.map(<[u8]>::to_vec);
-        while sum < bytes {
-            let next = self.records_of(site, after.as_deref(), 1)?;
-            let Some((key, value)) = next.into_iter().next() else { break };
+        self.scan_site(site, after, |key, value| {
             sum += key.len() + value.len();
-            after = Some(key.clone());
             rows.push(Row { key: key.into(), value: value.into() });
-        }
+            if sum < bytes { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
         Ok(rows)
     }
 
-    fn records_of(&self, site: u8, after: Option<&[u8]>, count: usize) -> Result<Records, Errno> {
+    /// Shows every record of a site behind the one with this key, until `visit` breaks.
+    fn scan_site(
+        &self,
+        site: u8,
+        after: Option<&[u8]>,
+        visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), Errno> {
         let first = [site];
         let start = after.map_or(Bound::Included(&first[..]), Bound::Excluded);
-        let end = site.checked_add(1).map(|next| [next]);
-        let end = end.as_ref().map_or(Bound::Unbounded, |next| Bound::Excluded(&next[..]));
-        self.store.range((start, end), count).map_err(|_| Errno::EIO)
+        let end = keys::behind(&first);
+        let end = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        self.store.scan((start, end), visit).map_err(|_| Errno::EIO)
     }
 
     /// Takes records of a site that is not this manager's yet.
@@ -139,13 +142,13 @@ impl Manager {
         if self.sites.owns(site) {
             return Err(Errno::EEXIST);
         }
-        let records = self.records_of(site, None, CHANGES_MAX)?;
-        let mut batch = Batch::new();
-        for (key, _) in &records {
+        let (mut batch, mut count) = (Batch::new(), 0);
+        self.scan_site(site, None, |key, _| {
             batch.delete(key);
-        }
-        let more = records.len() == CHANGES_MAX;
-        Ok(((!records.is_empty()).then(|| self.store().apply(batch)), more))
+            count += 1;
+            if count < CHANGES_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        Ok(((count > 0).then(|| self.store().apply(batch)), count == CHANGES_MAX))
     }
 
     /// Nothing of a site is in memory any more.

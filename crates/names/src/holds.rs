@@ -69,6 +69,15 @@ impl Holds {
         Ok(())
     }
 
+    /// The operation holds these files as it did when its part was prepared. Each has one record, so nobody else does.
+    pub fn restore(&mut self, files: &[FileId], tx: Tx) {
+        for file in files {
+            let taken = self.take(*file, tx, Time(0));
+            assert!(taken.is_ok(), "what is prepared is held by one");
+        }
+        self.prepare(tx);
+    }
+
     /// What the operation holds will change, or was to be read only until it ends.
     pub fn prepare(&mut self, tx: Tx) {
         let Some((_, files)) = self.operations.get(&tx) else { return };

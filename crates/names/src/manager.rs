@@ -453,8 +453,7 @@ impl Manager {
         operation: impl FnOnce(&mut Transaction<'_>) -> Result<T, Errno>,
         answer: impl FnOnce(T) -> Vec<u8>,
     ) -> Result<Once, Stop> {
-        let nothing = std::mem::take(&mut self.nothing);
-        let proposed = self.propose(origin, call, &nothing, operation, answer);
+        let proposed = self.propose(origin, call, &self.nothing, operation, answer);
         let Proposal { reply, changes, repeated, .. } = proposed?;
         if !changes.writes.is_empty() {
             admitted?;

@@ -219,9 +219,8 @@ impl Client {
             readers: open.readers,
             writers: open.writers,
         };
-        let opens = self.0.opens.borrow().clone();
-        let here = opens.iter().filter(|(file, _)| self.manager_of(**file) == manager);
-        let claims: Vec<Claim> = here.map(claim).collect();
+        let here = |(file, _): &(&FileId, &Open)| self.manager_of(**file) == manager;
+        let claims: Vec<Claim> = self.0.opens.borrow().iter().filter(here).map(claim).collect();
         let chunks = claims.len().div_ceil(CLAIMS_MAX).max(1);
         for at in 0..chunks {
             let end = claims.len().min((at + 1) * CLAIMS_MAX);

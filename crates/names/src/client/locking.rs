@@ -190,9 +190,8 @@ impl Client {
     /// Tells the manager what the table says of bytes in doubt. What fails is tried again later, and what is being
     /// asked for just now sees to itself.
     pub(super) async fn settle_doubts(&self, manager: NodeId) {
-        let keys: Vec<Key> = self.0.doubts.borrow().keys().copied().collect();
         let here = |(target, _): &Key| self.manager_of(target.file) == manager;
-        let keys: Vec<Key> = keys.into_iter().filter(here).collect();
+        let keys: Vec<Key> = self.0.doubts.borrow().keys().copied().filter(here).collect();
         for key in keys {
             let Some(_turn) = self.try_turn(key) else { continue };
             let _permit = self.hold().await;

@@ -1,11 +1,11 @@
-//! What managers say to each other on [`wire::Channel::MANAGERS`]. Every request may be sent again; what one that
+//! What managers say to each other on [`wire::Channel::MANAGERS`]. A request may be retransmitted; what one that
 //! comes late would undo is executed once.
 
 use super::Row;
 use crate::foreign::{Part, Want};
 use crate::holds::Tx;
 use wire::field::{Field, Output, fields};
-use wire::{Decoder, Short, Sites};
+use wire::{Decoder, Short};
 
 /// Operations, as their numbers on the wire.
 pub(crate) mod op {
@@ -23,7 +23,7 @@ pub(crate) mod op {
     pub const IMPORT: u16 = 6;
     /// The site is the receiver's from now on.
     pub const TAKE: u16 = 7;
-    /// Tells where sites are, and is told.
+    /// Tells where sites are ([`wire::Sites`]), and is told.
     pub const TABLE: u16 = 8;
 
     /// Whether the operation with this number may be executed twice.
@@ -97,10 +97,3 @@ pub(crate) struct Take {
     pub clients: Vec<u64>,
 }
 fields!(Take { site, epoch, clients });
-
-/// Where sites are.
-#[derive(Clone, Debug)]
-pub(crate) struct Table {
-    pub sites: Sites,
-}
-fields!(Table { sites });

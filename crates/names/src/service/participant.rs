@@ -8,12 +8,12 @@ use crate::limits::{
     MANAGER_DEADLINE, MANAGER_REPLY_BYTES_MAX, MANAGER_TASKS, SYNC_INTERVAL, TABLE_INTERVAL,
 };
 use crate::objects::Objects;
-use crate::protocol::managers::{Decision, Fetch, Import, Prepare, Table, Take, op};
+use crate::protocol::managers::{Decision, Fetch, Import, Prepare, Take, op};
 use crate::protocol::{CallNumber, cut, join};
 use node::{Bug, Call, Request};
 use std::rc::Rc;
 use wire::field::{Field, encoded};
-use wire::{Channel, Decoder, Errno, FileId, NodeId};
+use wire::{Channel, Decoder, Errno, FileId, NodeId, Sites};
 
 pub(super) fn spawn<O: Objects>(service: &Rc<Service<O>>) {
     let cx = &service.cx;
@@ -95,10 +95,9 @@ impl<O: Objects> Service<O> {
             op::IMPORT => self.import(taken::<Import>(message)?).await.map(|()| Vec::new()),
             op::TAKE => self.take_site(taken::<Take>(message)?).await.map(|()| Vec::new()),
             op::TABLE => {
-                let Table { sites } = taken(message)?;
                 let mut manager = self.manager.borrow_mut();
-                manager.sites.hear(&sites);
-                Ok(encoded(&Table { sites: manager.sites.table().clone() }))
+                manager.sites.hear(&taken(message)?);
+                Ok(encoded(manager.sites.table()))
             }
             _ => Err(Errno::ENOSYS),
         }
@@ -250,9 +249,9 @@ impl<O: Objects> Service<O> {
 
     /// Tells a manager where sites are, and hears what it knows; nothing when it is away.
     pub(super) async fn exchange_table(&self, manager: NodeId) {
-        let told = Table { sites: self.manager.borrow().sites.table().clone() };
-        let heard = self.ask_manager::<Table>(manager, op::TABLE, &encoded(&told)).await;
-        if let Ok(Table { sites }) = heard {
+        let told = encoded(self.manager.borrow().sites.table());
+        let heard = self.ask_manager::<Sites>(manager, op::TABLE, &told).await;
+        if let Ok(sites) = heard {
             self.manager.borrow_mut().sites.hear(&sites);
         }
     }

@@ -1,12 +1,10 @@
 //! Several managers of one volume and clients, over a link that may lose, delay and repeat.
 
 use super::cluster::{Fake, SERVERS};
-use super::config;
+use super::{Output, config, finish};
 use names::{Client, Config, Handle, IoServer, VolumeSettings, serve};
 use node::rings::{MetaDone, MetaOp, MetaRoom};
 use rig::{Net, node};
-use std::cell::RefCell;
-use std::rc::Rc;
 use store::{MemoryBackend, MemoryLogs, Store};
 use wire::{Errno, NodeId, VolumeId};
 
@@ -143,18 +141,12 @@ impl Array {
         &self,
         at: usize,
         task: impl Future<Output = T> + 'static,
-    ) -> Rc<RefCell<Option<T>>> {
+    ) -> Output<T> {
         rig::start(self.net.nodes[at].cx(), task)
     }
 
-    pub fn finish<T>(&mut self, output: Rc<RefCell<Option<T>>>) -> T {
-        for _ in 0..120_000 {
-            if let Some(value) = output.take() {
-                return value;
-            }
-            self.turn();
-        }
-        panic!("not done after two minutes");
+    pub fn finish<T>(&mut self, output: Output<T>) -> T {
+        finish(output, || self.turn())
     }
 
     /// Runs a task on a node.

@@ -1,6 +1,6 @@
 //! A manager and clients over a bad link, and objects of which only lengths and generations are kept.
 
-use super::{ROOT, config};
+use super::{Output, ROOT, config, finish};
 use names::{
     Client, Config, Entry, Final, Handle, How, IoServer, Objects, ObjectsOf, VolumeSettings, Who,
     accept, serve,
@@ -456,24 +456,12 @@ impl Cluster {
         &self,
         number: usize,
         task: impl Future<Output = T> + 'static,
-    ) -> Rc<RefCell<Option<T>>> {
-        let output = Rc::new(RefCell::new(None));
-        let slot = output.clone();
-        self.net.nodes[number].cx().spawn("test", async move {
-            let value = task.await;
-            *slot.borrow_mut() = Some(value);
-        });
-        output
+    ) -> Output<T> {
+        rig::start(self.net.nodes[number].cx(), task)
     }
 
-    pub fn finish<T>(&mut self, output: Rc<RefCell<Option<T>>>) -> T {
-        for _ in 0..120_000 {
-            if let Some(value) = output.take() {
-                return value;
-            }
-            self.turn();
-        }
-        panic!("not done after two minutes");
+    pub fn finish<T>(&mut self, output: Output<T>) -> T {
+        finish(output, || self.turn())
     }
 
     pub fn run<T: 'static>(&mut self, number: usize, task: impl Future<Output = T> + 'static) -> T {

@@ -5,8 +5,24 @@ pub mod array;
 pub mod cluster;
 
 use names::{CallName, Entry, How, Manager, Origin, STORE, Transaction, VolumeSettings, Who};
+use std::cell::RefCell;
+use std::rc::Rc;
 use store::{Append, MemoryBackend, MemoryLogs, Store};
 use wire::{Errno, FileId, NodeId, Time, VolumeId, Wall};
+
+/// What a task of a node will bring.
+pub type Output<T> = Rc<RefCell<Option<T>>>;
+
+/// Takes turns of a millisecond until a task has ended.
+pub fn finish<T>(output: Output<T>, mut turn: impl FnMut()) -> T {
+    for _ in 0..120_000 {
+        if let Some(value) = output.take() {
+            return value;
+        }
+        turn();
+    }
+    panic!("not done after two minutes");
+}
 
 pub const ROOT: FileId = FileId::ROOT;
 pub const CLIENT: u64 = 77;
