@@ -51,10 +51,10 @@ pub enum Standing {
     Joining,
     /// Until this time, unless the lease is renewed before.
     Member(Time),
-    /// Not any more: the lease ended before it could be renewed. What the cluster kept for this node is gone. The
-    /// client goes on to join again.
+    /// The lease ended before it could be renewed, and the cluster dropped its state for this node. The client goes on
+    /// to join again.
     Lost,
-    /// It left.
+    /// The node left on its own request.
     Left,
 }
 
@@ -74,7 +74,7 @@ struct Shared {
     lenders: RefCell<Rc<View>>,
     /// The incarnation among the lenders that the last lease was for.
     lends_as: Cell<u64>,
-    /// Until when nobody takes that incarnation for over.
+    /// End of the period in which no other node takes that incarnation for over.
     lends_until: Cell<Time>,
     changed: Notify,
 }
@@ -159,8 +159,8 @@ impl Client {
         self.0.lenders.borrow().clone()
     }
 
-    /// The incarnation in which this node takes part in network memory, and until when nobody takes it for over, though
-    /// clocks run a tenth too fast or too slow.
+    /// The incarnation in which this node takes part in network memory, and the end of the period in which no other
+    /// node takes it for over, though clocks run a tenth too fast or too slow.
     pub fn lends(&self) -> Option<(u64, Time)> {
         match self.0.standing.get() {
             Standing::Member(_) if self.0.lends_as.get() > 0 => {
@@ -364,7 +364,7 @@ impl Client {
     }
 }
 
-/// Whether an error says that nobody answered rather than what was answered.
+/// Whether an error means that no answer came, as opposed to an answer that refuses.
 pub fn is_silence(errno: Errno) -> bool {
     matches!(errno, Errno::EHOSTDOWN | Errno::ETIMEDOUT | Errno::EAGAIN | Errno::ENODEV)
 }

@@ -19,7 +19,7 @@ pub(crate) fn malformed() -> StoreError {
 /// Then the server and the disk, highest bytes first.
 const DISK_KEY: u8 = b'd';
 
-/// How far a disk is: numbers that only grow, of its label and of its log.
+/// Age of a disk's content: two numbers that only grow, of its label and of its log.
 pub type Age = [u64; 2];
 
 /// A server's report of a disk.
@@ -29,9 +29,9 @@ pub struct ToldDisk {
     pub disk: u16,
     /// In its label.
     pub id: u128,
-    /// How far it was when this incarnation of the server began.
+    /// Its age when this incarnation of the server began.
     pub found: Age,
-    /// How far it is now, durably.
+    /// Its age now, durably.
     pub now: Age,
 }
 
@@ -56,17 +56,17 @@ impl ToldDisk {
 
 fields!(ToldDisk { disk, id, found, now });
 
-/// Which of the disks that were told are not to be served, one bit each.
+/// The reported disks that are not to be served, one bit each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
     /// Another disk is known by this number.
     pub foreign: u32,
-    /// It was further already.
+    /// The registry has seen it at a greater age.
     pub older: u32,
 }
 
 impl Verdict {
-    /// Which of the disks that were told are served, one bit each.
+    /// The reported disks that are served, one bit each.
     pub fn serving(self, disks: &[ToldDisk]) -> u32 {
         let told = disks.iter().filter_map(|told| 1u32.checked_shl(told.disk.into()));
         told.fold(0, |all, bit| all | bit) & !(self.foreign | self.older)

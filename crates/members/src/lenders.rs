@@ -1,4 +1,4 @@
-//! Which members lend memory or use that of others, in which incarnations: the view that network memory goes by.
+//! Members that lend or use network memory, in which incarnations: the view that network memory goes by.
 //!
 //! Invariants: the view's number grows by one with each change of what it shows; a member that was down, or began
 //! another incarnation, comes back in a later one here, even when its process went on running and knows of nothing;
@@ -29,7 +29,7 @@ pub struct LenderTable {
 }
 
 impl LenderTable {
-    /// Those that `store` knows, whose content is on stable storage.
+    /// Loads the table that `store` holds, all of it on stable storage.
     pub fn open(store: &Store) -> Result<LenderTable, StoreError> {
         let mut table = LenderTable::default();
         let number = store.get(NUMBER_KEY)?.unwrap_or_default();
@@ -48,7 +48,7 @@ impl LenderTable {
         &self.shown
     }
 
-    /// Whether there is something that they are not shown yet.
+    /// Whether the table has changes that the shown view lacks.
     pub fn is_ahead(&self) -> bool {
         self.number != self.shown.number
     }

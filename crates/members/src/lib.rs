@@ -1,5 +1,4 @@
-//! Cluster coordination: who is a member under which id, in which incarnation, at which addresses, with which roles;
-//! the view of all members, and leases.
+//! Cluster coordination: ids, incarnations, addresses and roles of the members; the view of all members, and leases.
 //!
 //! It is not consensus: one service on the first manager keeps the members in its store, and a cluster that needs
 //! more than that will keep them in etcd behind the same client. It checks no keys: links let nobody in without one.

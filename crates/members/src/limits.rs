@@ -26,26 +26,26 @@ pub const ENDED_AT_ONCE: usize = 512;
 pub const SERVER_IDS: RangeInclusive<u16> = 1..=0x3fff;
 /// Ids of clients. Given out in turn, so that one is used again only after 40,960 others.
 pub const CLIENT_IDS: RangeInclusive<u16> = 0x4000..=0xdfff;
-/// Ids that nobody is given: what a node without an id calls itself while it joins, or looks at the cluster. Those
-/// above them are given by whoever accepts a link, to programs whose memory it keeps, and mean nothing elsewhere.
+/// Ids that are assigned to no member: a node without an id uses one while it joins, or looks at the cluster. Ids above
+/// them are assigned by the node that accepts a link, to programs whose memory it keeps, and mean nothing elsewhere.
 pub const JOINING_IDS: RangeInclusive<u16> = 0xe000..=0xefff;
-/// How long a member is one without renewing. Renewed every third of it, two lost messages are no loss of membership.
+/// Length of a lease. Members renew every third of it, so two lost messages are no loss of membership.
 pub const LEASE_DEFAULT: Duration = Duration::from_secs(10);
 /// The part of a lease by which a node that lends memory doubts it sooner than the manager ends it, one in so many: its
 /// clock may run a tenth too slow, and the manager's a tenth too fast (0.8 / 0.9 < 1 / 1.1).
 pub const LENDER_MARGIN: u32 = 5;
 /// Tasks that answer requests. Joins wait for the log only, so a few are enough.
 pub const REQUEST_TASKS: usize = 4;
-/// How long changes may wait to be on stable storage.
+/// Most that changes wait to be on stable storage.
 pub const SYNC_PERIOD: Duration = Duration::from_secs(1);
-/// How long a client waits for an answer of the manager.
+/// Most that a client waits for an answer of the manager.
 pub const CALL_DEADLINE: Duration = Duration::from_secs(3);
-/// How long a server that stops is kept waiting for what the manager has to tell it, and how long it waits.
+/// Most that a server which stops is kept waiting for the manager's last messages, and that it waits for them.
 pub const PARTING_SPAN: Duration = Duration::from_secs(1);
-/// How long a client waits before it tries again what failed.
+/// Pause of a client between a failure and the next attempt.
 pub const RETRY_PAUSE: Duration = Duration::from_millis(500);
-/// How often a member that lends memory renews: what it learns late, its programs wait for. 100 of them are 100
-/// requests a second.
+/// Period in which a member that lends memory renews: programs wait for as long as it learns late of changes. 100 of
+/// them are 100 requests a second.
 pub const LENDER_PERIOD: Duration = Duration::from_secs(1);
 /// Most that the incarnation of a JOIN, nanoseconds since 1970, may be ahead of the manager's clock: a day, because
 /// clocks that were never set are mostly wrong by hours.

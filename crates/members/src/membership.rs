@@ -85,7 +85,7 @@ pub struct Change {
     pub came: Vec<NodeId>,
 }
 
-/// One node's.
+/// One node's membership, as it may believe it.
 ///
 /// Getters; then `handle_view`, `handle_lease`, `handle_report`, `handle_end` for what is heard; `adopt` as a command;
 /// `poll_overdue` for the clock.
@@ -94,7 +94,7 @@ pub struct Membership {
     me: NodeId,
     view: View,
     incarnation: u64,
-    /// Until when nobody takes this node, in this incarnation, for dead.
+    /// End of the period in which no other node takes this one, in this incarnation, for dead.
     until: Time,
     /// When this node became a member, and the view that said so.
     joined: Option<(Time, u64)>,
@@ -166,13 +166,14 @@ impl Membership {
         view.number > self.view.number && self.is_member() && !self.is_in(view)
     }
 
-    /// Whether a node that goes by the view of this number is heard about others: it is in the incarnation in which it
-    /// is a member here. A node that was given up and does not know it yet believes that it is one.
+    /// Whether a node's reports about others count, when it goes by the view of this number: it is in the incarnation
+    /// in which it is a member here. A node that was declared dead and does not know it yet still believes that it is a
+    /// member.
     pub fn believes(&self, node: NodeId, view: u64) -> bool {
         self.since.get(&node).is_some_and(|since| view >= *since)
     }
 
-    /// Whether who goes by the view of this number speaks of an earlier incarnation of a node.
+    /// Whether a node that goes by the view of this number speaks of an earlier incarnation of `node`.
     pub fn is_outlived(&self, node: NodeId, view: u64) -> bool {
         self.since.get(&node).is_some_and(|since| view < *since)
     }
@@ -216,7 +217,8 @@ impl Membership {
         Some(Change { before, gone, came })
     }
 
-    /// Until when nobody takes this node, in this incarnation, for dead. Counts for the present one only.
+    /// Extends the period in which no other node takes this one for dead. Ignored for another incarnation than the
+    /// present.
     pub fn handle_lease(&mut self, incarnation: u64, until: Time) {
         if incarnation == self.incarnation {
             self.until = until;

@@ -119,7 +119,7 @@ pub struct Member {
     pub alive: bool,
     /// Whether it was declared gone for good: it is never alive again, and its name is free.
     pub gone: bool,
-    /// Which incarnation: greater than in every earlier one.
+    /// Its incarnation: greater than in every earlier one.
     pub incarnation: u64,
     /// Its disks that take objects, one bit each.
     pub disks: u32,
@@ -163,10 +163,10 @@ impl<'a> Field<'a> for Member {
 /// The memory that a member lends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lends {
-    /// How much, in MiB.
+    /// Memory lent, in MiB.
     pub mib: u32,
     /// A number of the machine that it runs on, the same for all members there and for no others; 0 when it is not
-    /// known. What is to outlive a machine is not kept by two members of one.
+    /// known. Copies that must survive a machine are never kept by two members of one.
     pub machine: u64,
 }
 
@@ -205,9 +205,9 @@ impl Identity {
 /// Arguments of JOIN.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Join {
-    /// Who.
+    /// The name, roles and addresses to join with.
     pub identity: Identity,
-    /// Which incarnation of it.
+    /// Its incarnation.
     pub incarnation: u64,
 }
 
@@ -240,7 +240,7 @@ impl Join {
 pub struct Registration {
     /// The member.
     pub id: NodeId,
-    /// Which incarnation of it.
+    /// Its incarnation.
     pub incarnation: u64,
 }
 
@@ -275,7 +275,7 @@ impl<'a> Field<'a> for Forget {
 pub struct Lease {
     /// The member's id.
     pub id: NodeId,
-    /// How long it is a member, counted from when it asked.
+    /// Length of the membership, counted from when the client asked.
     pub span: Duration,
     /// Number of the present view: grows with every change of it.
     pub view: u64,

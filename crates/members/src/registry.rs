@@ -2,7 +2,7 @@
 //!
 //! It answers no message and waits for nothing: `now` is an argument, and every change comes with the log record that
 //! must be appended before the answer is sent. Leases are in memory only; after a restart every member that was alive
-//! has one full lease to renew, so that a restart of the manager ends nobody's membership; who was down stays down.
+//! has one full lease to renew, so that a restart of the manager ends no membership; a member that was down stays down.
 //!
 //! Invariants: a server's name keeps its id until the server is declared gone, and no other machine gets that id ever;
 //! the view's number grows with every change that a view shows; what a lease's end sets off is told only after its
@@ -94,7 +94,7 @@ impl Registry {
         self.lenders.shown()
     }
 
-    /// Whether others are not shown all of them, because that has to be on stable storage first.
+    /// Whether the shown lenders lack a change, because it must be on stable storage first.
     pub fn hides_lenders(&self) -> bool {
         self.lenders.is_ahead()
     }
@@ -144,9 +144,8 @@ impl Registry {
         LendersPage { number: *number, lenders, last: rest.next().is_none() }
     }
 
-    /// When this member's lease ends, or ended when it is down. After a restart nobody knows since when a member
-    /// is down:
-    /// it is then said to be so since the start.
+    /// When this member's lease ends, or ended when it is down. After a restart the time since when a member is down is
+    /// not known: it counts from the start.
     pub fn until(&self, id: NodeId) -> Option<Time> {
         self.members.get(&id).map(|entry| entry.until)
     }
@@ -169,10 +168,9 @@ impl Registry {
         }
     }
 
-    /// Whether a JOIN may speak for its name, by the wall clock of this node in nanoseconds. Of the incarnation that it
-    /// brings: a number far ahead of the clock and of the last one would shut out every later start of that name, so
-    /// that is EOVERFLOW. Of a node that `has_id` not: a name that a living client holds belongs to that client,
-    /// EEXIST.
+    /// Whether a JOIN may speak for its name; `clock` is this node's wall clock in nanoseconds. EOVERFLOW: its
+    /// incarnation is far ahead of the clock and of the last one, and would shut out every later start of that name.
+    /// EEXIST: the node has no id, and a living client holds the name.
     pub fn check_claim(&self, clock: u64, has_id: bool, join: &Join) -> Result<(), Errno> {
         let known = self.find(join).map(|id| &self.members[&id].member);
         let last = known.map_or(0, |member| member.incarnation);
@@ -184,8 +182,8 @@ impl Registry {
         if held && !has_id { Err(Errno::EEXIST) } else { Ok(()) }
     }
 
-    /// A machine that is not running yet asks for an id for its name. It is down until it joins with that id, so that
-    /// nobody waits for it meanwhile. EEXIST: another machine has the name; a name is given once.
+    /// Assigns an id to the name of a machine that is not running yet. The member is down until it joins with that id,
+    /// so that no other waits for it meanwhile. EEXIST: another machine has the name; a name is assigned once.
     pub fn handle_reserve(
         &mut self,
         now: Time,
@@ -279,8 +277,8 @@ impl Registry {
         Ok((self.renew(now, registration.id), append))
     }
 
-    /// A member tells the disks that it can serve. The others, and those that are not its own, take no objects until
-    /// its next incarnation. What is new of them is known when the record is appended.
+    /// A member reports the disks that it can serve. The others, and those that are not its own, take no objects until
+    /// its next incarnation. The caller knows the changed disks once the record is appended.
     pub fn handle_disks(
         &mut self,
         now: Time,

@@ -18,7 +18,7 @@ use std::time::Duration;
 use wire::Time;
 
 /// Whether a candidate for a copy is on another machine than those that have one. A machine that is not known is 0, and
-/// taken for one of its own.
+/// counts as distinct.
 pub fn is_apart(machine: u64, copies: impl IntoIterator<Item = u64>) -> bool {
     machine == 0 || copies.into_iter().all(|copy| copy != machine)
 }
@@ -43,7 +43,7 @@ pub fn farthest<T>(
 enum State {
     Waits,
     InFlight,
-    /// Something was owed again since it was polled.
+    /// Another repair was requested since it was polled.
     Again,
     /// It was forgotten since it was polled.
     Gone,
@@ -56,7 +56,7 @@ enum State {
 #[derive(Debug)]
 pub struct Repairs<K, T = ()> {
     entries: BTreeMap<K, (State, T)>,
-    /// Those that wait, in their turn.
+    /// Keys that wait, in their order.
     queue: VecDeque<K>,
     in_flight: usize,
     /// When the slots of repairs that failed may be used again.
@@ -72,12 +72,12 @@ impl<K: Ord + Copy, T: Copy> Repairs<K, T> {
         Repairs { entries, queue, in_flight: 0, rests, limit, pause }
     }
 
-    /// Whether something is owed to this one.
+    /// Whether a repair of this key waits or is in flight.
     pub fn has(&self, key: K) -> bool {
         self.entries.get(&key).is_some_and(|(state, _)| *state != State::Gone)
     }
 
-    /// All to which something is owed.
+    /// Keys whose repair waits or is in flight.
     pub fn keys(&self) -> impl Iterator<Item = K> {
         let owed = self.entries.iter().filter(|(_, (state, _))| *state != State::Gone);
         owed.map(|(key, _)| *key)
@@ -88,7 +88,7 @@ impl<K: Ord + Copy, T: Copy> Repairs<K, T> {
         self.rests.front().copied().filter(|_| self.in_flight + self.rests.len() >= self.limit)
     }
 
-    /// Something is owed, and this is what. A key that waits keeps its turn; one in flight is done once more.
+    /// Requests a repair. A key that waits keeps its turn; one in flight is repaired once more.
     pub fn insert(&mut self, key: K, value: T) {
         let state = match self.entries.get(&key) {
             None | Some((State::Waits, _)) => State::Waits,
@@ -127,7 +127,7 @@ impl<K: Ord + Copy, T: Copy> Repairs<K, T> {
         Some((key, *value))
     }
 
-    /// A repair that was polled has ended. If it failed, or is owed again, it waits behind all others.
+    /// A repair that was polled has ended. If it failed, or was requested again, it waits behind all others.
     pub fn handle_end(&mut self, now: Time, key: K, done: bool) {
         self.in_flight = self.in_flight.checked_sub(1).expect("it was polled");
         if !done {
@@ -272,7 +272,7 @@ mod tests {
             prop_assert_eq!(checked.repairs.keys().count(), 0);
         }
 
-        /// Whatever the machines, a copy is beside others only where there is no other candidate.
+        /// On any machines, a copy is beside others only where there is no other candidate.
         #[test]
         fn copies_are_on_distinct_machines_where_there_are_enough(
             machines in prop::collection::vec(0u64..5, 0..8),

@@ -24,10 +24,10 @@ use wire::field::Message;
 use wire::limits::BODY_BYTES;
 use wire::{Channel, Errno, NodeId, Wall};
 
-/// How the service runs.
+/// Settings of the service.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// How long a member is one without renewing.
+    /// Length of a lease.
     pub lease: Duration,
     /// In which time all of its store is read once; never when there is none.
     pub scrub: Option<Duration>,
@@ -47,7 +47,7 @@ struct Shared {
     cx: Cx,
     config: Config,
     registry: RefCell<Registry>,
-    /// Held from a change to the end of its append, so that nobody is told of a change that may yet fail.
+    /// Held from a change to the end of its append, so that a change that may yet fail is sent to no subscriber.
     /// Renewals do not wait for it: a slow log must end no lease.
     turn: Semaphore,
     /// The view has another number.
@@ -116,7 +116,7 @@ impl Service {
         self.0.registry.borrow()
     }
 
-    /// Whether the store holds what was written, as far as it was read.
+    /// Whether the store's content was intact, as far as it was read.
     pub fn health(&self) -> Health {
         self.0.registry.borrow_mut().store_mut().health()
     }
@@ -218,7 +218,7 @@ impl Service {
         }
     }
 
-    /// The incarnation that asks; nobody asks for another.
+    /// The incarnation that asks; a member asks for itself only.
     fn registration(&self, request: &Request) -> Result<Registration, Errno> {
         let registration = Registration::decode(&request.body).map_err(|_| Errno::EINVAL)?;
         if registration.id == request.source { Ok(registration) } else { Err(Errno::EPERM) }

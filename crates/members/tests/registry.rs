@@ -72,7 +72,7 @@ impl World {
         Ok(lease.view)
     }
 
-    /// Which disks take objects then.
+    /// Reports disks; says which of them take objects then.
     fn tell_disks(&mut self, id: u16, incarnation: u64, disks: &[ToldDisk]) -> u32 {
         let registration = Registration { id: NodeId(id), incarnation };
         let (_, append) = self.registry.handle_disks(self.now, registration, disks).unwrap();

@@ -121,7 +121,7 @@ fn names(client: &Client) -> Vec<String> {
     directory.iter().filter(|member| member.alive).map(|member| member.name.clone()).collect()
 }
 
-/// What who waits for node 2 to become a member was told, until it is one.
+/// Results so far of a task that waits, again after each error, until its node is a member.
 fn joins(net: &Net, client: &Client) -> Rc<RefCell<Vec<Result<(), Errno>>>> {
     let told = Rc::new(RefCell::new(Vec::new()));
     let (list, client) = (told.clone(), client.clone());
@@ -135,7 +135,7 @@ fn joins(net: &Net, client: &Client) -> Rc<RefCell<Vec<Result<(), Errno>>>> {
     told
 }
 
-/// What a subscription told so far.
+/// Members that a subscription has delivered so far.
 fn collect(net: &Net, subscription: Subscription) -> Rc<RefCell<Vec<Member>>> {
     let told = Rc::new(RefCell::new(Vec::new()));
     let list = told.clone();
