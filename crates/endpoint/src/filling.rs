@@ -1,9 +1,9 @@
 //! Messages that are posted before all of their data is there, so that a link can send the first bytes while a disk
 //! still reads the last (cut-through delivery, HPDC'97 section 3).
 //!
-//! The header, with the length and checksum of the whole, is sealed before; the data follows in frames, in order. It
-//! always comes to an end: what nobody brings is filled up with bytes that do not fit their checksums, and the
-//! receiver finds a damaged payload, as after any fault on the way.
+//! The header, with the length and checksum of the whole, is sealed before; the data follows in frames, in order. A
+//! message always comes to an end: missing data is filled up with bytes that do not fit the checksums, and the receiver
+//! finds a damaged payload, as after any fault on the link.
 
 use crate::frames::Frame;
 use crate::limits::GATHER_MAX;

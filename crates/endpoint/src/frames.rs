@@ -352,7 +352,7 @@ impl FrameMut {
         Frame(self.0)
     }
 
-    /// Where the bytes start, counted from the pool's first byte: what a shared-memory peer is told.
+    /// Offset of the bytes from the pool's first byte: a shared-memory peer addresses them by it.
     pub fn offset(&self) -> usize {
         self.0.at
     }
@@ -384,7 +384,7 @@ impl fmt::Debug for FrameMut {
     }
 }
 
-/// Bytes of the pool that any number of handles share and nobody writes.
+/// Bytes of the pool that any number of handles share, read-only.
 pub struct Frame(Part);
 
 impl Frame {
@@ -398,7 +398,7 @@ impl Frame {
         if self.0.handles().get() == 1 { Ok(FrameMut(self.0)) } else { Err(self) }
     }
 
-    /// Where the bytes start, counted from the pool's first byte.
+    /// Offset of the bytes from the pool's first byte.
     pub fn offset(&self) -> usize {
         self.0.at
     }
@@ -493,8 +493,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is allocated and freed in whatever order: no two frames overlap, each takes just the pages that it
-        /// needs, all come back as they were.
+        /// Any order of allocations and frees: no two frames overlap, each takes just the pages that it needs, all come
+        /// back.
         #[test]
         fn no_overlap_and_no_leak(
             steps in prop::collection::vec((1usize..300_000, any::<prop::sample::Index>(), any::<bool>()), 1..200),

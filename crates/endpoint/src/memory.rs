@@ -1,10 +1,10 @@
-//! Where a pool's bytes live.
+//! The memory under a pool.
 
 use crate::limits::PAGE_BYTES;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 
-/// A stretch of memory that a pool hands out in pages.
+/// A contiguous piece of memory that a pool allocates in pages.
 ///
 /// # Safety
 /// `base` must stay valid for reads and writes of `len` bytes, page-aligned, for as long as the value lives, and
@@ -12,7 +12,7 @@ use std::ptr::NonNull;
 pub unsafe trait Region {
     /// The first byte, aligned to a page.
     fn base(&self) -> NonNull<u8>;
-    /// How many bytes, a multiple of the page.
+    /// Length in bytes, a multiple of the page.
     fn len(&self) -> usize;
     /// Whether there is none.
     fn is_empty(&self) -> bool {
@@ -60,7 +60,7 @@ impl Drop for HeapRegion {
     }
 }
 
-// SAFETY: the allocation lives until drop, `base` is page-aligned with `len` bytes of it behind, and nobody else knows
+// SAFETY: the allocation lives until drop, `base` is page-aligned with `len` bytes of it behind, and no other code has
 // its address.
 unsafe impl Region for HeapRegion {
     fn base(&self) -> NonNull<u8> {

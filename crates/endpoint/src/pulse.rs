@@ -8,7 +8,7 @@ pub enum Pulse {
     Whole,
     /// Pieces of exactly this many bytes, and the rest at the end.
     Fixed(usize),
-    /// All that is there, once it is at least this many bytes; whole payloads when more messages are queued.
+    /// All buffered bytes, once there are at least so many; whole payloads when more messages are queued.
     Adaptive {
         /// Fewest bytes worth a transfer of their own.
         minimum: usize,
@@ -29,7 +29,7 @@ pub struct Backlog {
 }
 
 impl Pulse {
-    /// How many bytes to move now; 0 is wait. Never more than are buffered; a complete payload's tail always moves.
+    /// Bytes to move now; 0 is wait. Never more than are buffered; a complete payload's tail always moves.
     pub fn decide(self, backlog: Backlog) -> usize {
         let Backlog { buffered, complete, idle, queued } = backlog;
         if !idle || buffered == 0 {
@@ -45,7 +45,7 @@ impl Pulse {
     }
 
     /// Fewest buffered bytes of a payload that is not complete for which an idle sink starts, with nothing queued;
-    /// `None` is that it waits for the end. Who polls a source's counter need not look before it gets there.
+    /// `None` is that it waits for the end. A poller of the source's counter may sleep until then.
     pub fn least(self) -> Option<usize> {
         match self {
             Pulse::Whole => None,
@@ -84,7 +84,7 @@ mod tests {
             prop_assert_eq!(policy.decide(backlog) > 0, starts);
         }
 
-        /// Whatever the policy: a sink never overruns its source, and every payload ends.
+        /// Any policy: a sink never overruns its source, and every payload ends.
         #[test]
         fn all_bytes_move_and_none_twice(policy in prop_oneof![
             Just(Pulse::Whole), (1usize..5000).prop_map(Pulse::Fixed), (0usize..5000).prop_map(|minimum| Pulse::Adaptive { minimum }),

@@ -1,6 +1,6 @@
 //! The two message rings and the interface of HPDC'97 Table 1, under its own names.
 //!
-//! A message entry's life (HPDC'97 section 2):
+//! States of a message entry (HPDC'97 section 2):
 //!
 //! ```text
 //! send:    free -get_sendmsg-> owned -release_sendmsg-> posted -next_send-> with the adapter -transmitted-> free
@@ -147,7 +147,7 @@ pub struct Counters {
 pub enum Placement {
     /// Put the data into the entry's `landed`, in order.
     Fill(ReceiveMessage),
-    /// Skip the data: nobody wants it, or no frames are free. The message itself is still delivered.
+    /// Skip the data: the reader does not want it, or no frames are free. The message itself is still delivered.
     Skip(ReceiveMessage),
     /// No entry is free: leave the message where it is and ask again later.
     Wait,

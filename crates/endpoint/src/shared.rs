@@ -70,11 +70,11 @@ pub trait Memory {
     }
 }
 
-/// How the words of the own memory are written; nobody else writes there.
+/// Write access to the own words; no other process writes there.
 pub trait OwnMemory: Memory {
     /// Writes a word that others read at the same time.
     fn store(&self, word: usize, value: u64, order: Ordering);
-    /// Writes words that nobody reads before they are announced.
+    /// Writes words that the peer does not read before they are announced.
     fn copy_in(&self, word: usize, from: &[u64]);
 }
 
@@ -88,7 +88,7 @@ pub const fn memory_words(slots: usize) -> usize {
 pub struct Piece {
     /// First byte, counted from the pool's.
     pub offset: usize,
-    /// How many.
+    /// Length in bytes.
     pub bytes: usize,
 }
 
@@ -147,7 +147,7 @@ impl Default for Entry {
 }
 
 impl Entry {
-    /// Where the payload lies in the peer's pool, in order, as far as it is there; every piece is inside the pool.
+    /// Pieces of the payload in the peer's pool, in order, as far as they are there; each is inside the pool.
     pub fn pieces(&self) -> impl Iterator<Item = Piece> + '_ {
         self.pieces[..self.count].iter().map(|word| Piece::unpack(*word))
     }
@@ -274,7 +274,7 @@ impl<O: OwnMemory, P: Memory> End<O, P> {
         self.freed
     }
 
-    /// How many of the oldest entries the peer has released since the last call.
+    /// Number of the oldest entries that the peer has released since the last call.
     pub fn reclaim(&mut self) -> Result<usize, Broken> {
         let head = self.peer.load(HEAD, Ordering::Acquire);
         let more = head.wrapping_sub(self.freed);
@@ -422,7 +422,7 @@ impl<O: OwnMemory, P: Memory> End<O, P> {
         self.own.store(TAKEN, taken, Ordering::Release);
     }
 
-    /// How much the peer has taken, if it is honest; any number.
+    /// Bytes that the peer has taken, if it is honest; any number.
     pub fn taken(&self) -> u64 {
         self.taken.set(self.peer.load(TAKEN, Ordering::Acquire));
         self.taken.get()

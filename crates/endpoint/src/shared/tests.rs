@@ -154,7 +154,7 @@ fn a_peer_that_takes_back_what_it_announced_breaks_the_link_and_nothing_else() {
 }
 
 proptest! {
-    /// Whatever the peer's memory holds, reading it gives an error or something inside the peer's pool.
+    /// Any content of the peer's memory reads as an error or as something inside the peer's pool.
     #[test]
     fn a_hostile_peer_cannot_name_what_is_not_its_own(
         writes in prop::collection::vec((any::<prop::sample::Index>(), prop_oneof![any::<u64>(), 0u64..6]), 1..200),
