@@ -44,9 +44,9 @@ impl Rpc {
     }
 
     /// Answers a request with success while `missing` bytes of the data are still to come by [`Endpoint::fill`]; the
-    /// trailer has the checksums of all of it. `None`, and nothing is sent, where that cannot be: the answer is to be
-    /// kept, or goes to this very node, or nobody waits for it, or what is there of the data is too short
-    /// ([`endpoint::is_fillable`]), or the send ring is full.
+    /// trailer has the checksums of all of it. `None`, and nothing is sent, if the answer is to be kept, goes to this
+    /// very node or is no longer awaited, if too little of the data is there ([`endpoint::is_fillable`]), or if the
+    /// send ring is full.
     pub fn reply_filling(
         &mut self,
         endpoint: &mut Endpoint,

@@ -197,8 +197,8 @@ impl Rpc {
         }
     }
 
-    /// Brings the call's frames into the message, with or without data. Not when the data was damaged (the request is
-    /// retransmitted) or went elsewhere (another copy of the reply is on its way). Data that nobody asked for, or more
+    /// Moves the call's frames into the message, with or without data. False when the data was damaged (the request is
+    /// retransmitted) or went elsewhere (another copy of the reply is on its way). Data that was not asked for, or more
     /// than was asked for, ends the call.
     pub(crate) fn settle_payload(
         &mut self,

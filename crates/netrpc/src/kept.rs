@@ -1,4 +1,4 @@
-//! What a slot keeps of the reply of its last once-call, and how much that is in its session and in all of them.
+//! The reply of a slot's last once-call, and the pages kept so by its session and by all of them.
 
 use endpoint::Frame;
 use std::cell::Cell;
@@ -24,7 +24,7 @@ impl Tally {
     }
 }
 
-/// Data and trailer of a reply. Whoever drops it gives its pages back.
+/// Data and trailer of a reply. Dropping it gives its pages back.
 #[derive(Debug)]
 pub(crate) struct Kept {
     data: Vec<Frame>,

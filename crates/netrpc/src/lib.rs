@@ -1,7 +1,7 @@
 //! NetRPC: calls over an endpoint (HotI'99 section 2.1, USENIX'98 section 3), as a plain state machine.
 //!
-//! It is not async and knows no clock: `now` is an argument, and whoever drives it decides when. [`Rpc`]'s methods are
-//! of four kinds, to be used in this order:
+//! It is not async and knows no clock: `now` is an argument, and the driver decides when. [`Rpc`]'s methods are of four
+//! kinds, to be used in this order:
 //!
 //! - *input*: [`Rpc::handle_message`] for every message the endpoint received, [`Rpc::handle_timeout`] when
 //!   [`Rpc::poll_timeout`] has come, [`Rpc::link_up`] and [`Rpc::link_down`] when the link says so;
@@ -11,14 +11,15 @@
 //!
 //! # Sessions and slots
 //!
-//! A client greets a server with its incarnation and gets a session: an epoch, a number of slots, a window in pages. A
-//! greeting with a lower incarnation than the server knows under that id may be a late one, or come from a node whose
-//! clock is behind: the server names what it knows, and who is there and was never known to it says that this is over.
-//! Each call takes a slot and the slot's next sequence number. The server remembers, per slot, the last sequence and,
-//! of calls that must not be executed twice, the reply; so a request that comes again is answered again, not executed
-//! again, in bounded memory and over links that lose, repeat and reorder. A message in an epoch that the server does
-//! not know (it has restarted) is answered by a reset, and every call that was under way in it ends as
-//! [`CallError::PeerLost`]: whether it was executed is then unknown, and only the caller can decide.
+//! A client opens a session with a greeting (HELLO) that carries its incarnation: the server answers with an epoch, a
+//! number of slots, a window in pages. A greeting with a lower incarnation than the server knows under that id may be a
+//! late one, or come from a node whose clock is behind: the server answers with the incarnation it knows, and a client
+//! that never had a session there declares that one over. Each call takes a slot and the slot's next sequence number.
+//! The server remembers, per slot, the last sequence and, of calls that must not be executed twice, the reply; so a
+//! duplicate request is answered again, not executed again, in bounded memory and over links that lose, duplicate and
+//! reorder. A message in an epoch that the server does not know (it has restarted) is answered by a reset, and every
+//! call that was under way in it ends as [`CallError::PeerLost`]: whether it was executed is then unknown, and only the
+//! caller can decide.
 //!
 //! A request that finds no memory for its data is answered as overloaded, and the slot keeps that answer: the caller
 //! tries again in another slot, and no late copy of the first request is executed beside it.
@@ -27,13 +28,13 @@
 //! sequence and token it names, or nothing (that of a third node, for a call that may be executed twice, has a slot of
 //! its own); a record's payload token is cancelled before its frames are given back.
 //!
-//! Which operations may be executed twice the service says ([`Rpc::set_pure`]), whatever a caller asks for. The data of
-//! kept replies is bounded for each session and in all, and goes when the client's link stays away for
+//! The service declares which operations may be executed twice ([`Rpc::set_pure`]), whatever a caller asks for. The
+//! data of kept replies is bounded for each session and in all, and goes when the client's link stays away for
 //! [`limits::PEER_LOST`]: a copy of such a request is then answered by "forgotten", and the call ends as
 //! [`CallError::PeerLost`].
 //!
-//! What a hostile peer can do: answer its own calls wrongly or never, and with a call's token spend the frames of that
-//! call, which then ends as [`CallError::Fatal`]. It cannot make a call hang beyond its deadline, nor anything panic.
+//! A hostile peer can answer its own calls wrongly or never, and with a call's token spend the frames of that call,
+//! which then ends as [`CallError::Fatal`]. It cannot make a call hang beyond its deadline, nor anything panic.
 
 mod answering;
 mod calls;

@@ -29,7 +29,7 @@ pub const PEER_LOST: Duration = Duration::from_secs(10);
 pub const OUTBOX: usize = 4096;
 /// Sessions a server keeps; the one that was silent longest makes room.
 pub const SESSIONS: usize = 1024;
-/// Pages of kept replies of one session: two largest payloads. What is kept over it forgets its data, oldest first.
+/// Pages of kept replies of one session: two largest payloads. Over it replies forget their data, oldest first.
 pub const KEPT_SESSION_PAGES: usize = 512;
 /// Pages of kept replies of all sessions: 16 MiB, and never more than a part of the pool
 /// ([`KEPT_POOL_PART`]). The session that keeps most forgets first.

@@ -17,7 +17,7 @@ use wire::{Channel, ControlView, Kind, NodeId, Time};
 pub struct Config {
     /// This node.
     pub id: NodeId,
-    /// Which incarnation of us: another number in each, and a greater one where the clock allows.
+    /// This node's incarnation: another number in each, and a greater one where the clock allows.
     pub incarnation: u64,
     /// Random: the first session epoch.
     pub seed: u64,
@@ -98,7 +98,7 @@ pub struct Counters {
     pub executed: u64,
     /// Duplicate requests that were answered from the slot or ignored.
     pub duplicates: u64,
-    /// Replies that nobody waits for.
+    /// Replies without a call that waits for them.
     pub stale_replies: u64,
     /// Requests in epochs that are not ours, each answered by a reset.
     pub resets_sent: u64,
@@ -194,7 +194,7 @@ impl Rpc {
 
     // Input.
 
-    /// Takes a message that the endpoint received. What it leads to, if anything, is for the caller; more may follow
+    /// Takes a message that the endpoint received. The caller handles the event it leads to, if any; more may follow
     /// from [`poll_event`](Rpc::poll_event).
     pub fn handle_message(
         &mut self,

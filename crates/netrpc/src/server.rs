@@ -198,9 +198,9 @@ impl Server {
         self.sessions.get_mut(&client)
     }
 
-    /// A session for this incarnation of the client: a new one, or the one it has when its greeting came twice. Of two
+    /// A session for this incarnation of the client: a new one, or the present one for a duplicate greeting. Of two
     /// incarnations the greater is the later one, unless the client says that it is later than `over`. The error is the
-    /// incarnation that is known: this may be a greeting of an earlier one, or of a node whose clock is behind.
+    /// known incarnation: this greeting may be of an earlier one, or of a node whose clock is behind.
     pub fn greet(
         &mut self,
         from: NodeId,

@@ -7,7 +7,7 @@ use wire::{SessionEpoch, Time};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// No session, and nobody asked for one.
+    /// No session, and none was requested.
     Closed,
     /// Greeted; the welcome is on its way.
     Greeting,

@@ -159,7 +159,7 @@ proptest! {
             ear.borrow_mut().push(packet.clone());
             SAFE
         });
-        // Frames that nobody was given.
+        // Frames that belong to no call.
         let mut guards: Vec<_> = (1..=2).map(|id| net.peer(id).frames.alloc(64 * 4096).unwrap()).collect();
         guards.iter_mut().for_each(|guard| guard.fill(0x11));
         let mut made = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! What NetRPC promises, over links that do what proptest likes.
+//! NetRPC's guarantees, over links with faults that proptest chooses.
 
 use crate::common::*;
 use netrpc::CallError;
@@ -244,8 +244,8 @@ proptest! {
         story.finish();
     }
 
-    /// What the server granted is never exceeded: slots of every client, pages of every client (but for one larger
-    /// call that goes alone), and all pages together; and control calls get through whatever bulk does. A payload wants
+    /// Grants of the server are never exceeded: slots of every client, pages of every client (but for one larger call
+    /// that goes alone), and all pages together; and control calls get through beside any bulk load. A payload wants
     /// one run of pages, and small ones may lie in all of them: then its caller tries again.
     #[test]
     fn credits_are_never_exceeded(

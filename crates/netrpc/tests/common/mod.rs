@@ -10,10 +10,10 @@ use wire::{Channel, Kind, NodeId, Time};
 pub const PAGES: usize = 1024;
 pub const TURN: Duration = Duration::from_millis(1);
 
-/// What the link does with one packet. Times are in turns.
+/// The link's treatment of one packet. Times are in turns.
 #[derive(Clone, Copy, Debug)]
 pub struct Fate {
-    /// How many copies arrive.
+    /// Copies that arrive.
     pub copies: usize,
     /// How late they arrive; the second copy one turn later than the first.
     pub late: u64,
@@ -177,7 +177,7 @@ pub struct Net {
     pub peers: Vec<Peer>,
     pub turn: u64,
     pub route: Route,
-    /// How many messages each adapter takes off its send ring in a turn.
+    /// Messages that each adapter takes off its send ring in a turn.
     pub pace: usize,
     flying: Vec<(u64, Packet, Fate)>,
 }
