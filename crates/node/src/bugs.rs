@@ -1,9 +1,9 @@
 //! Planted bugs: switches that tests of the checkers turn on, one at a time, to see that they are found. All are off
 //! unless a simulation asks for one by name; nothing else may depend on them.
 //!
-//! A switch is a test of one bit, `if cx.has_bug(Bug::SkippedFsync) { .. }`, at the place where somebody could have
-//! made the mistake. A planted bug is added as a row of the table below, a switch, and what finds it: a seed
-//! (`sim/tests/bugs.rs`) or a test of its own (`xtask/src/planted.rs`).
+//! A switch is a test of one bit, `if cx.has_bug(Bug::SkippedFsync) { .. }`, at the place where the mistake is easily
+//! made. A planted bug is added as a row of the table below, a switch, and what finds it: a seed (`sim/tests/bugs.rs`)
+//! or a test of its own (`xtask/src/planted.rs`).
 
 /// Makes the enum, the list of all and the texts from one table.
 macro_rules! bugs {
@@ -130,7 +130,7 @@ impl Bug {
 pub struct Bugs(pub u128);
 
 impl Bugs {
-    /// Those that every node has. `cargo xtask planted` builds tests with `--cfg planted` and names one in the
+    /// The bugs that are on in every node. `cargo xtask planted` builds tests with `--cfg planted` and names one in the
     /// environment, to see that they notice; in every other build there is none.
     pub fn everywhere() -> Bugs {
         #[cfg(planted)]

@@ -60,7 +60,7 @@ pub struct Call<'a> {
     pub data: Pieces<Frame>,
     /// Checksums behind the data, a multiple of 8 bytes, at most 2040.
     pub trailer: &'a [u8],
-    /// Where the reply's data lands, in order.
+    /// Frames for the reply's data, in order.
     pub into: Pieces<FrameMut>,
 }
 

@@ -38,7 +38,7 @@ fn poll_each<'a, F: Future + 'a>(
     if missing { Poll::Pending } else { Poll::Ready(()) }
 }
 
-/// Which of two came first.
+/// The first of two to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Either<A, B> {
     /// The first of the two arguments.

@@ -87,7 +87,7 @@ impl Piece for FrameMut {
     }
 }
 
-/// Those of the planted bugs that are below this crate.
+/// The planted bugs that are below this crate.
 fn flaws(bugs: Bugs) -> netrpc::Flaws {
     netrpc::Flaws {
         executed_twice: bugs.has(Bug::ExecutedTwice),
@@ -270,7 +270,7 @@ impl Cx {
         }
     }
 
-    /// How much room the disk of a store has, as the last operation on its files said.
+    /// Room on the disk of a store, as the last operation on its files reported it.
     pub fn meta_room(&self) -> MetaRoom {
         self.0.meta_room.get()
     }
@@ -393,9 +393,9 @@ impl Cx {
     }
 
     /// Answers a request with success and the first part of the data; `missing` bytes are still to come. The trailer
-    /// has the checksums of all of it: who reads it finds out when other data comes. Gives the request back where
-    /// that cannot be: it must not be executed twice, nobody waits for it, it is of this very node, what is there of
-    /// the data is too short ([`endpoint::is_fillable`]), or the send ring is full.
+    /// has the checksums of all of it, so the reader detects other data. Gives the request back if it must not be
+    /// executed twice, is no longer awaited or is of this very node, if too little of the data is there
+    /// ([`endpoint::is_fillable`]), or if the send ring is full.
     pub fn reply_filling(
         &self,
         request: Request,

@@ -1,8 +1,8 @@
 //! How storage decays: damage to files while nothing has them open. For tests and simulations only.
 //!
-//! One table serves the disks of the simulator, those of tests, and real directories: each is a [`Medium`]. What a disk
-//! did wrong while it was in use is here as what it leaves: a write that was acknowledged and never made leaves the
-//! block as it was, one that went elsewhere leaves that and its bytes in another place.
+//! One table serves the disks of the simulator, those of tests, and real directories: each is a [`Medium`]. Faults of a
+//! disk in use appear here as what they leave: an acknowledged write that was never made leaves the block as it was, a
+//! misdirected one leaves that and its bytes in another place.
 
 use std::fmt::Debug;
 
@@ -226,7 +226,7 @@ fn block_of(bytes: &mut [u8], at: usize) -> &mut [u8] {
     &mut bytes[at..end]
 }
 
-/// Where blocks begin that are not what they were.
+/// Offsets of the blocks that have changed.
 fn changed_blocks(bytes: &[u8], earlier: &[u8]) -> Vec<usize> {
     let zeros = [0; BLOCK_BYTES];
     let differs = |at: &usize| {

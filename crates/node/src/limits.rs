@@ -23,7 +23,7 @@ pub const INTERRUPTS_WAITING: usize = 1024;
 pub const MESSAGES_PER_STEP: usize = 64;
 /// Polls of tasks in one step, likewise.
 pub const POLLS_PER_STEP: usize = 1024;
-/// Timers that nobody waits for any more and that are not worth a clean-up: 2 KiB of them.
+/// Cancelled timers that are not worth a clean-up: 2 KiB of them.
 pub const TIMERS_STALE_MIN: usize = 128;
 /// Lists kept for reuse; more are freed.
 pub const SPARE_LISTS: usize = 2048;

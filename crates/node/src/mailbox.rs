@@ -10,7 +10,7 @@ pub(crate) struct Mailbox<T> {
     /// By task, whether it is among the waiters.
     waits: Vec<bool>,
     limit: usize,
-    /// Whether any task ever asked: without one nobody will.
+    /// Whether any task ever took from it: without one the items have no reader.
     pub served: bool,
 }
 

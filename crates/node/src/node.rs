@@ -230,8 +230,8 @@ impl Node {
         live.map(|(_, name)| *name)
     }
 
-    /// Times a task or a continuation was run, or a message came that is no call: it has grown when a step did
-    /// something that somebody may wait for.
+    /// Times a task or a continuation was run, or a message came that is no call: grown after a step that may have
+    /// served a waiting task.
     pub fn polls(&self) -> u64 {
         self.polls + self.core().told.get()
     }

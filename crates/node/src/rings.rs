@@ -41,7 +41,7 @@ pub enum DiskFile {
     Index(u32),
 }
 
-/// Which files a listing names.
+/// Files that a listing names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiskListing {
     /// Commit logs.
@@ -66,7 +66,7 @@ pub enum DiskOp {
         file: DiskFile,
         /// First byte.
         offset: u64,
-        /// Where to.
+        /// Frame for the bytes.
         into: FrameMut,
     },
     /// Writes all of `data` at `offset`, creating and growing the file as needed.
@@ -75,7 +75,7 @@ pub enum DiskOp {
         file: DiskFile,
         /// First byte.
         offset: u64,
-        /// What, in order.
+        /// The bytes.
         data: Frame,
         /// Whether the completion means that data and length are on stable storage.
         durable: bool,
@@ -100,7 +100,7 @@ pub enum DiskOp {
         file: DiskFile,
         /// First byte.
         offset: u64,
-        /// How many.
+        /// Length of the range.
         bytes: u64,
     },
     /// The first byte of a range that is not in a hole of the file. A disk that knows no holes says the first.
@@ -109,7 +109,7 @@ pub enum DiskOp {
         file: DiskFile,
         /// First byte.
         offset: u64,
-        /// How many.
+        /// Length of the range.
         bytes: u64,
     },
     /// Removes the file; no error when there is none. Durable after a `Sync` of any file of the disk.
@@ -154,7 +154,7 @@ pub enum DiskReply {
     Read {
         /// The frame of the request.
         into: FrameMut,
-        /// How much of it was filled.
+        /// Bytes of it that were filled.
         bytes: usize,
     },
     /// Of `Stat`.
@@ -231,9 +231,9 @@ impl From<DiskError> for Errno {
 pub struct DiskRequest {
     /// Comes back in the completion.
     pub ticket: Ticket,
-    /// Which disk.
+    /// The disk.
     pub disk: DiskId,
-    /// What to do.
+    /// The operation.
     pub op: DiskOp,
 }
 
@@ -242,7 +242,7 @@ pub struct DiskRequest {
 pub struct DiskDone {
     /// Of the request.
     pub ticket: Ticket,
-    /// What it brought.
+    /// The outcome.
     pub result: Result<DiskReply, DiskError>,
 }
 
@@ -505,9 +505,9 @@ pub struct DirectoryEntry {
     pub file: FileId,
     /// Its name.
     pub name: Name,
-    /// What it is.
+    /// Its type.
     pub kind: wire::FileKind,
-    /// Where the next read goes on; stable as long as the entry lives.
+    /// Position for the next read; stable as long as the entry exists.
     pub cookie: u64,
     /// With attributes when they were asked for.
     pub attr: Option<Attr>,
@@ -567,7 +567,7 @@ pub struct FileRequest {
     pub front: u64,
     /// The caller.
     pub caller: Caller,
-    /// What for.
+    /// The operation.
     pub op: FileOp,
 }
 
@@ -576,6 +576,6 @@ pub struct FileRequest {
 pub struct FileDone {
     /// Of the request.
     pub front: u64,
-    /// What it brought.
+    /// The outcome.
     pub result: Result<FileReply, Errno>,
 }

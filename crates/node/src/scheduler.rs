@@ -1,4 +1,4 @@
-//! Which tasks are to run, and the timers that make them.
+//! The tasks that are ready to run, and the timers that wake them.
 
 use crate::limits::TIMERS_STALE_MIN;
 use std::cell::{Cell, RefCell};
@@ -30,8 +30,8 @@ impl Scheduler {
         }
     }
 
-    /// The number of a new task, which is ready at once. Whoever still wakes the one that had it before wakes this one
-    /// for nothing.
+    /// The number of a new task, which is ready at once. A late waker of the number's former task wakes this one
+    /// spuriously.
     pub fn add(&self) -> TaskId {
         let free = self.free.borrow_mut().pop();
         let task = free.unwrap_or_else(|| {
@@ -82,7 +82,7 @@ impl Scheduler {
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     heap: BinaryHeap<Reverse<(Time, u64)>>,
-    /// Entries whose tickets nobody waits for any more, at most.
+    /// Entries of cancelled tickets, at most.
     stale: usize,
 }
 

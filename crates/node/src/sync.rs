@@ -79,7 +79,7 @@ impl Semaphore {
         self.free.get()
     }
 
-    /// Takes `count` permits at once, if they are free and nobody waits.
+    /// Takes `count` permits at once, if they are free and no task waits.
     pub fn try_acquire(&self, count: usize) -> Option<Permit<'_>> {
         let free = self.queue.borrow().is_empty() && self.free.get() >= count;
         free.then(|| self.take(count))

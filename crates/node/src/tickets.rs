@@ -87,7 +87,7 @@ impl Tickets {
         state
     }
 
-    /// Ends the ticket: what is to be done about it is returned, with the outcome when nobody keeps it here.
+    /// Ends the ticket and returns the effect, with the outcome when it is not kept here.
     pub fn end(&mut self, ticket: u64, outcome: Outcome) -> Ended {
         let Some(entry) = self.find(ticket) else { return Ended::Nobody(Some(outcome)) };
         entry.call = None; // its record serves another call from now on
@@ -154,7 +154,7 @@ impl Tickets {
         (None, None)
     }
 
-    /// Forgets all tickets. What they held is for the caller to drop, outside of any borrow.
+    /// Forgets all tickets. The caller drops what they held, outside of any borrow.
     pub fn clear(&mut self) -> impl Sized + use<> {
         std::mem::take(self)
     }

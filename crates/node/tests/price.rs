@@ -1,4 +1,4 @@
-//! What a call costs in this layer: two nodes in one thread, a link that hands entries over, and no allocation.
+//! Cost of a call in this layer: two nodes in one thread, a link that moves entries over, and no allocation.
 
 use node::{Answer, Call, Node};
 use rig::{Counting, carry};

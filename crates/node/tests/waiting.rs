@@ -115,7 +115,7 @@ fn waits_that_end_before_their_deadline_keep_no_tickets() {
     assert_eq!(node.counters().tickets, 1, "the last sleep");
 }
 
-/// An end that nobody has looked at yet does not cancel the call that has its record now.
+/// The end of a call that was not polled yet does not cancel the call that has its record now.
 #[test]
 fn a_future_dropped_after_its_end_cancels_nothing_else() {
     let mut net = Net::new(2);

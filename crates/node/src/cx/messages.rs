@@ -10,7 +10,7 @@ use endpoint::{Endpoint, ReceiveMessage};
 use std::collections::VecDeque;
 use wire::{Kind, NodeId};
 
-/// Those that have come.
+/// Messages that have arrived.
 #[derive(Debug, Default)]
 pub(crate) struct Messages {
     waiting: VecDeque<ReceiveMessage>,
@@ -61,7 +61,7 @@ impl Cx {
         self.0.messages.borrow().waiting.len()
     }
 
-    /// Messages dropped because nobody took them.
+    /// Messages dropped because no reader took them.
     pub fn messages_dropped(&self) -> u64 {
         self.0.messages.borrow().dropped
     }

@@ -13,7 +13,7 @@ pub struct Wait {
     pub node: NodeId,
     /// The server's disk, where it needs one.
     pub disk: Option<u8>,
-    /// Since when.
+    /// Time of the first try.
     pub since: Time,
     /// How the last try ended.
     pub why: Errno,

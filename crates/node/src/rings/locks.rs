@@ -21,7 +21,7 @@ pub struct Lock {
     pub start: u64,
     /// Last byte, inclusive; `u64::MAX` is to the end.
     pub end: u64,
-    /// What is held or wanted.
+    /// Read or write.
     pub kind: LockKind,
     /// Process that holds it.
     pub pid: u32,

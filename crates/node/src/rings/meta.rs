@@ -24,7 +24,7 @@ pub enum MetaOp {
     Append {
         /// Generation of the log.
         log: u64,
-        /// What to append.
+        /// The record.
         bytes: Vec<u8>,
     },
     /// Everything appended to this log before is on stable storage.
@@ -61,9 +61,9 @@ impl fmt::Debug for MetaOp {
 pub struct MetaRequest {
     /// Comes back in the completion.
     pub ticket: Ticket,
-    /// Which store.
+    /// The store.
     pub store: StoreId,
-    /// What to do.
+    /// The operation.
     pub op: MetaOp,
 }
 
@@ -74,11 +74,11 @@ pub struct MetaDone {
     pub ticket: Ticket,
     /// Done, or why not.
     pub result: Result<(), MetaError>,
-    /// How much room the disk has.
+    /// Room on the disk.
     pub room: MetaRoom,
 }
 
-/// How much room the disk of a store has for its changes.
+/// Room on the disk of a store for its changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MetaRoom {
     /// For any.
