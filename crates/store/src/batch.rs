@@ -48,7 +48,7 @@ impl Batch {
         self.check_size()
     }
 
-    /// How many changes there are.
+    /// Number of changes.
     pub fn len(&self) -> usize {
         self.changes as usize
     }

@@ -24,7 +24,7 @@ const STORE: TableDefinition<&str, Bytes> = TableDefinition::new("store");
 /// Layout of the two tables and of the log records.
 const STORE_VERSION: u32 = 2;
 
-/// How far the checkpoint goes: it covers all changes up to `sequence`, and all logs up to `generation`.
+/// Extent of the checkpoint: it covers all changes up to `sequence`, and all logs up to `generation`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub generation: u64,
@@ -149,7 +149,7 @@ impl Base {
         })
     }
 
-    /// How many keys there are.
+    /// Number of keys.
     pub fn keys(&self) -> Result<u64, StoreError> {
         self.with(|opened| opened.table.len().map_err(|error| self.failed("read", error.into())))
     }

@@ -2,7 +2,7 @@
 
 use crate::limits::{CACHE_BYTES_DEFAULT, OVERLAY_BYTES_DEFAULT};
 
-/// What a store is for and how its keys and values are written; kept in it and checked when it is opened.
+/// Purpose of a store and the format of its keys and values; kept in it and checked when it is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Format {
     /// Such as "names".
@@ -14,7 +14,7 @@ pub struct Format {
 /// How a store is opened.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// What it is for.
+    /// The format that it must have.
     pub format: Format,
     /// Bytes of the checkpoint's cache.
     pub cache_bytes: usize,

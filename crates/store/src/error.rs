@@ -11,9 +11,9 @@ pub enum StoreError {
          directory of the store back as it was, or a backup with `trapeze restore`"
     )]
     Storage {
-        /// What was tried.
+        /// The action that failed.
         action: &'static str,
-        /// What the storage said.
+        /// The storage's own error.
         reason: String,
     },
     /// A page of the checkpoint is not what was written.
@@ -22,7 +22,7 @@ pub enum StoreError {
          bring the whole directory of the store back as it was, or a backup with `trapeze restore`"
     )]
     Rotten {
-        /// Where the page begins.
+        /// Offset of the page.
         offset: u64,
     },
     /// The checkpoint ends before the first change that there is, which went into it once.
@@ -56,15 +56,15 @@ pub enum StoreError {
     Foreign {
         /// Generation by its name.
         log: u64,
-        /// What is wrong with it.
+        /// The reason.
         why: &'static str,
     },
     /// The checkpoint belongs to something else.
     #[error("the store holds {found}, not {wanted}; give the directory of the right store")]
     Kind {
-        /// What the checkpoint says it is.
+        /// The checkpoint's format.
         found: String,
-        /// What the caller is.
+        /// The caller's format.
         wanted: String,
     },
     /// The checkpoint was written by another version.
@@ -73,7 +73,7 @@ pub enum StoreError {
          use a program of that version"
     )]
     Version {
-        /// What the store is for.
+        /// The store's purpose.
         kind: String,
         /// Version of the checkpoint.
         found: u32,
@@ -121,7 +121,7 @@ impl StoreError {
 }
 
 impl From<&StoreError> for Errno {
-    /// What a service answers its clients.
+    /// The error number that a service answers its clients with.
     fn from(error: &StoreError) -> Errno {
         match error {
             StoreError::Full { .. } => Errno::EAGAIN,

@@ -11,11 +11,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The unit that a disk writes atomically.
 const SECTOR_BYTES: usize = 512;
 
-/// Where crashes take their decisions from: a different number at each call.
+/// Source of a crash's decisions: a different number at each call.
 pub type Random<'a> = &'a mut dyn FnMut() -> u64;
 
-/// A file in memory. Clones are the same file. A crash or a kill ends the life of all handles there are: whatever still
-/// holds one, such as a store that is about to be dropped, cannot change the file any more.
+/// A file in memory. Clones are the same file. A crash or a kill invalidates all handles there are: a store that is
+/// about to be dropped cannot change the file any more through one.
 #[derive(Clone)]
 pub struct MemoryBackend {
     file: Arc<Mutex<File>>,

@@ -15,7 +15,7 @@ pub struct Recovery {
     pub torn_bytes: u64,
 }
 
-/// Where the first missing change should have been.
+/// Position of the first missing change.
 #[derive(Clone, Copy, Debug)]
 struct Hole {
     log: u64,

@@ -12,11 +12,11 @@
 //! ```
 //!
 //! A head is written in place by redb, so it has four copies, each in a sector, which a disk writes whole or not at
-//! all: one page that is lost or damaged is made up for by the others. A head that only one of them has counts where no
-//! two are alike: another store's may be in its place, by a write that went astray, and what a crash left so was told
-//! nobody. A sum is of its page and the page's number; 0
-//! is of a page that was never written. Sums are written just before redb's syncs, after which nothing refers to a
-//! page whose sum is older than itself: what a crash leaves so is free, and is written before it is read again.
+//! all: the others make up for one page that is lost or damaged. A head that only one of them has counts where no two
+//! are alike: a misdirected write of another store may have put it there, and a head that a crash left so was never
+//! acknowledged. A sum is of its page and the page's number; 0 is of a page that was never written. Sums are written
+//! just before redb's syncs, after which nothing refers to a page whose sum is older than itself: what a crash leaves
+//! so is free, and is written before it is read again.
 
 use redb::StorageBackend;
 use std::collections::BTreeSet;
@@ -45,7 +45,7 @@ const SUMMED_FROM: usize = 16;
 /// A page that is not what was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Damage {
-    /// Where the page begins in the file.
+    /// Offset of the page in the file.
     pub offset: u64,
 }
 
@@ -84,7 +84,7 @@ impl Sealed {
             )));
         }
         let header = newest.map_or([0; HEADER_BYTES], |head| head.header);
-        // Whatever else is there is older than what is written next.
+        // The next head must be newer than all heads that are there.
         let sequence = heads.iter().flatten().map(|head| head.sequence).max().unwrap_or(0);
         let sums = match newest {
             Some(_) => read_sums(&*file)?,
@@ -359,14 +359,14 @@ fn sum(page: u64, bytes: &[u8]) -> u32 {
     (crc32c(bytes) ^ (page as u32).wrapping_mul(0x9e37_79b1)).max(1)
 }
 
-/// Where a page behind redb's first is in the file.
+/// Offset in the file of a page behind redb's first.
 fn place(page: u64) -> u64 {
     let index = page - 1;
     let pages = HEADS + index / GROUP_PAGES * (GROUP_PAGES + 1) + 1 + index % GROUP_PAGES;
     pages * PAGE_BYTES as u64
 }
 
-/// Where a sector of sums is in the file.
+/// Offset in the file of a sector of sums.
 fn place_of_sums(sector: usize) -> u64 {
     let per_group = PAGE_BYTES / SECTOR_BYTES;
     let group = (sector / per_group) as u64;

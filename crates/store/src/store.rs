@@ -27,13 +27,13 @@ pub type Entry = (Vec<u8>, Vec<u8>);
 pub struct Append {
     /// Generation of the log.
     pub log: u64,
-    /// What to append.
+    /// The record.
     pub bytes: Vec<u8>,
     /// The change's number: 1 is the first of the store, each is one more than the one before.
     pub sequence: u64,
 }
 
-/// Which logs to sync, and how far everything is on stable storage when they are.
+/// Logs to sync, and the last change that is on stable storage when they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SyncPoint {
     /// Generations, to be synced in this order.
@@ -247,7 +247,7 @@ impl Store {
         SyncPoint { logs, sequence: self.sequence, told: self.telling }
     }
 
-    /// What it did.
+    /// Counters since it was opened.
     pub fn counters(&self) -> Counters {
         self.counters
     }

@@ -104,15 +104,15 @@ impl Files {
     }
 }
 
-/// What a look at a store came to.
+/// Result of reading a whole store.
 #[derive(Debug, PartialEq)]
 enum Seen {
     Right,
     Error(String),
 }
 
-/// Opens the files, reads every key there is or was by itself, scans, scrubs: all must be right, or an error. What is
-/// read twice is the same twice.
+/// Opens the files, reads every key there is or was by itself, scans, scrubs: all must be right, or an error. A second
+/// read gives the same.
 fn look(files: &Files, map: &Map) -> Seen {
     let mut store = match files.open(config()) {
         Ok(store) => store,

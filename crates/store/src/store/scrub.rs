@@ -38,7 +38,7 @@ pub struct ScrubCounters {
 /// Whether a store holds what was written, as far as it was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Health {
-    /// What the scrub did.
+    /// Counters of the scrub.
     pub scrub: ScrubCounters,
     /// Reads of pages that are not what was written.
     pub damaged_reads: u64,
@@ -46,7 +46,7 @@ pub struct Health {
     pub damage: Option<String>,
 }
 
-/// Where a round has come to.
+/// Progress of a round.
 #[derive(Debug, Default)]
 pub(crate) struct Round {
     after: Option<Vec<u8>>,

@@ -19,7 +19,7 @@ pub(crate) struct Moment {
     frozen: Option<Arc<Overlay>>,
 }
 
-/// All that are being read.
+/// All moments that are being read.
 #[derive(Default)]
 pub(crate) struct Moments {
     next: u64,
