@@ -101,7 +101,7 @@ impl Agent {
         }
     }
 
-    /// Where a packet of this flow goes; `None` when no backend is up.
+    /// The backend for a packet of this flow; `None` when none is up.
     pub fn forward(&mut self, flow: u64) -> Option<NodeId> {
         self.packets += 1;
         let found = match self.balance {

@@ -21,7 +21,7 @@ use crate::config::{Buffers, CacheConfig};
 pub struct Binding {
     /// The buffer.
     pub buffer: u16,
-    /// How many contents it had had.
+    /// Number of contents that it had had.
     pub generation: u32,
 }
 
@@ -196,7 +196,7 @@ impl PayloadCache {
         self.entries[usize::from(buffer)].pending
     }
 
-    /// How many buffers there are.
+    /// Number of buffers.
     pub fn buffers(&self) -> usize {
         self.entries.len()
     }
@@ -335,7 +335,7 @@ mod tests {
     const SHAPE: CacheConfig =
         CacheConfig { entries: 10, send_segment: 2, small_segment: 1, small_bytes: 64 };
 
-    /// What a host may do next with one of its frames.
+    /// A host's next operation on one of its frames.
     #[derive(Clone, Copy, Debug)]
     enum Op {
         Receive {
@@ -380,7 +380,7 @@ mod tests {
         bindings: [Option<Binding>; ADDRESSES],
         modified: [bool; ADDRESSES],
         moving: Vec<Moving>,
-        /// What is in each buffer.
+        /// The content of each buffer.
         contents: [u32; SHAPE.entries],
         last: u32,
     }

@@ -52,7 +52,7 @@ impl endpoint::incoming::Room for HostFrame {
 /// A stretch of host memory to be sent, and what the host knows about a copy on the adapter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Piece {
-    /// Where the bytes are in host memory.
+    /// The bytes in host memory.
     pub frame: HostFrame,
     /// Whether the adapter's copy may serve instead. Only for pieces that lie in one buffer; others are fetched.
     pub reuse: Reuse,
@@ -73,7 +73,7 @@ pub struct Packet {
     pub destination: NodeId,
     /// The message's number at its source; 0, 1, 2 in the order of posting.
     pub number: u64,
-    /// Where in the message's payload this packet's begins.
+    /// Offset of this packet's part in the message's payload.
     pub offset: usize,
     /// Payload bytes of this packet.
     pub payload: usize,
@@ -95,9 +95,9 @@ impl Packet {
 pub struct Transfer {
     /// The engine that makes it.
     pub engine: Engine,
-    /// Which way.
+    /// Its direction.
     pub direction: Direction,
-    /// What it carries.
+    /// Control message or payload.
     pub kind: Kind,
     /// The packet it belongs to.
     pub packet: Packet,
@@ -107,7 +107,7 @@ pub struct Transfer {
     pub buffer: Option<(u16, usize)>,
     /// Host memory, of payload on the bus; else 0.
     pub address: u64,
-    /// Where in the message's payload it begins.
+    /// Its offset in the message's payload.
     pub offset: usize,
     /// Bytes; at least 1.
     pub bytes: usize,
@@ -115,7 +115,7 @@ pub struct Transfer {
     pub last: bool,
 }
 
-/// Where a payload came to lie.
+/// Destination of a payload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Landing {
     /// Nowhere: no payload, no frame for it, a token that is not good (any more), or too long.
@@ -127,7 +127,7 @@ pub enum Landing {
     Incoming,
 }
 
-/// What happens now.
+/// The driver's next action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// The engine starts its transfer ([`crate::Nic::active`]); [`crate::Nic::finished`] tells when it has ended.
@@ -139,9 +139,9 @@ pub enum Action {
         slot: usize,
         /// Its last packet.
         packet: Packet,
-        /// Where its payload is.
+        /// The payload's destination.
         landing: Landing,
-        /// How much of it; all or nothing.
+        /// Bytes that arrived there; all or nothing.
         landed: usize,
     },
     /// The host is interrupted.
@@ -158,7 +158,7 @@ pub enum Action {
 /// An action, and what it costs the adapter's processor before it begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command {
-    /// What to do.
+    /// The action.
     pub action: Action,
     /// Instructions.
     pub instructions: u32,

@@ -149,7 +149,7 @@ pub struct Costs {
     pub punt: u32,
 }
 
-/// All that an adapter is told.
+/// Settings of an adapter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// How payloads move.
@@ -160,7 +160,7 @@ pub struct Config {
     pub receive_ring: usize,
     /// Entries of the incoming payload table.
     pub incoming: usize,
-    /// Where its keys begin.
+    /// Seed of its keys.
     pub seed: u64,
     /// Most payload bytes of a message.
     pub mtu: usize,

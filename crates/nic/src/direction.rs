@@ -1,6 +1,6 @@
 //! The two directions of payloads through an adapter.
 
-/// Which way a payload goes.
+/// Direction of a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Direction {
     /// From the host to the link.

@@ -1,9 +1,9 @@
 //! The Trapeze-MCP: the adapter's firmware as one state machine that does no I/O (HPDC'97, HotI'99, "Fast Forwarding
 //! on Myrinet").
 //!
-//! It decides what three engines do: the host's bus, the link out, the link in. Whoever drives it owns the engines,
-//! the bytes and the time: modelled hardware in the simulator, memory copies on a real machine. Payloads are never
-//! touched here, only named by host address and adapter buffer.
+//! It decides what three engines do: the host's bus, the link out, the link in. The driver owns the engines, the bytes
+//! and the time: modelled hardware in the simulator, memory copies on a real machine. Payloads are never touched here,
+//! only named by host address and adapter buffer.
 //!
 //! ```text
 //!             HostDma, ToNet            NetSend

@@ -5,7 +5,7 @@ use crate::command::{Ticks, Transfer};
 /// One transfer, when it has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// What was moved, by whom, for which packet.
+    /// The transfer: direction, engine, packet.
     pub transfer: Transfer,
     /// When the firmware started it.
     pub start: Ticks,
@@ -35,7 +35,7 @@ impl Log {
         }
     }
 
-    /// What was kept.
+    /// The recorded transfers.
     pub fn records(&self) -> &[Record] {
         &self.records
     }

@@ -72,14 +72,14 @@ pub struct Nic {
     /// Buffers whose payload has left, and that the link still reads.
     with_link: VecDeque<u16>,
     active: [Option<Active>; 3],
-    /// How far the active transfers are, in this step, and when that is.
+    /// Bytes moved by the active transfers in this step, and the step's time.
     moved: [usize; 3],
     now: Ticks,
-    /// Which way the host's engine is to look first.
+    /// The direction that the host's engine is to try first.
     turn: Direction,
     pub(crate) turns: Turns,
     notices: VecDeque<Action>,
-    /// Instructions done for nobody yet: the next command bears them.
+    /// Instructions not yet charged to a command: the next one bears them.
     owed: u32,
     interrupts_off: bool,
     holding: bool,
@@ -116,7 +116,7 @@ impl Nic {
         &self.config
     }
 
-    /// What it has seen.
+    /// Counters since the start.
     pub fn counters(&self) -> Counters {
         self.counters
     }
@@ -152,12 +152,12 @@ impl Nic {
         self.receiving.arrivals.len()
     }
 
-    /// Where a delivered message's payload is; until the entry is armed again.
+    /// Frames of a delivered message's payload; until the entry is armed again.
     pub fn landed(&self, slot: usize) -> &[Landed] {
         self.receiving.landed(slot)
     }
 
-    /// Where a sent message's payload is on the adapter; until the entry is used again.
+    /// Frames and buffers of a sent message's payload; until the entry is used again.
     pub fn sent(&self, slot: usize) -> impl Iterator<Item = Landed> + '_ {
         let units = self.sending.slot_at(slot).stream.units.iter();
         units.map(|unit| Landed {
@@ -262,8 +262,8 @@ impl Nic {
         Started { engine, instructions }
     }
 
-    /// How many bytes of the engine's active transfer must have moved before a step can start something that it could
-    /// not when it last returned nothing; `None` is not before the transfer ends.
+    /// Bytes of the engine's active transfer that must have moved before a step can start something that it could not
+    /// when it last returned nothing; `None` is not before the transfer ends.
     pub fn watch(&self, engine: Engine) -> Option<usize> {
         let transfer = self.active(engine)?;
         if transfer.kind != Kind::Payload {

@@ -320,8 +320,8 @@ impl Receiving {
         arrived.stream.source()?.buffer.map(|_| Receives::Payload)
     }
 
-    /// What the host's engine, which is idle, can do for the packet whose turn it is, when `moved` bytes of the
-    /// payload's active transfer from the link have come: its control message, or so many bytes of payload.
+    /// The next transfer of the idle host's engine for the packet whose turn it is, when `moved` bytes of the payload's
+    /// active transfer from the link have come: its control message, or so many bytes of payload.
     pub fn next_going(&mut self, pulse: Pulse, moved: usize) -> Option<(Receives, usize)> {
         let arrived = self.going()?;
         if !arrived.control_in {

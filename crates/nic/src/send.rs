@@ -155,7 +155,7 @@ impl Sending {
         ready.then_some(number)
     }
 
-    /// What the link's engine, which is idle, can do when `moved` bytes of the payload's active fetch have come.
+    /// The next transfer of the idle link's engine when `moved` bytes of the payload's active fetch have come.
     pub fn next_leaving(&mut self, pulse: endpoint::Pulse, moved: usize) -> Option<Leaving> {
         if self.leaving == self.posted {
             return None;

@@ -11,7 +11,7 @@ use endpoint::pulse::Backlog;
 pub(crate) struct Unit {
     pub frame: HostFrame,
     pub reuse: Reuse,
-    /// Where in the message's payload it ends.
+    /// Offset of its end in the message's payload.
     pub end: usize,
     pub buffer: Option<u16>,
 }
@@ -32,7 +32,7 @@ impl Unit {
     }
 }
 
-/// Where the message `number` is in a ring of `len` entries. A step asks ten times: without a division where it can.
+/// Index of the message `number` in a ring of `len` entries. A step asks ten times: without a division if possible.
 pub(crate) fn entry(number: u64, len: usize) -> usize {
     if len.is_power_of_two() {
         return number as usize & (len - 1);
@@ -105,9 +105,9 @@ impl Stream {
         (unit, offset, bytes)
     }
 
-    /// How much an idle sink should move now, of a packet that ends at `end` when `moved` bytes of the source's active
-    /// transfer have come. What comes behind is not told to the pulse as queued: on the adapters of the papers it shows
-    /// in what is buffered, and pulses grow to whole payloads over several packets (HotI'99 Figure 3).
+    /// Bytes that an idle sink should move now, of a packet that ends at `end` when `moved` bytes of the source's
+    /// active transfer have come. Packets behind it are not told to the pulse as queued: on the adapters of the papers
+    /// they show in what is buffered, and pulses grow to whole payloads over several packets (HotI'99 Figure 3).
     pub fn pulse(&self, pulse: Pulse, end: usize, moved: usize) -> usize {
         let come = (self.source_ended + moved).min(end);
         let complete = come == end || self.stuck;
@@ -117,7 +117,7 @@ impl Stream {
         pulse.decide(backlog).min(unit_end - self.sink_started)
     }
 
-    /// How far the source's active transfer of `bytes` must be before [`Stream::pulse`] can change.
+    /// Bytes of the source's active transfer of `bytes` after which [`Stream::pulse`] can change.
     pub fn watch(&self, pulse: Pulse, bytes: usize) -> Option<usize> {
         let at = self.sink_started + pulse.least()?;
         let far = at.checked_sub(self.source_ended)?;

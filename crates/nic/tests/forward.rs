@@ -23,12 +23,12 @@ fn config(buffers: Buffers, policy: Policy) -> Config {
     }
 }
 
-/// What the forwarder's host does.
+/// The program on the forwarder's host.
 #[derive(Clone, Debug)]
 struct Agent {
     /// How long it takes for a packet, in microseconds, packet by packet in turn.
     service: Vec<u64>,
-    /// Which packets it changes before it sends them on, in turn.
+    /// For each packet, in turn, whether it is changed before it is sent on.
     changes: Vec<bool>,
     /// Whether it gives receive entries back before their packets have been sent on.
     gives_back: bool,
@@ -79,7 +79,7 @@ struct Forwarder {
     held: VecDeque<usize>,
     queue: VecDeque<Waiting>,
     busy: bool,
-    /// What each message had when it was posted.
+    /// Each message's content when it was posted.
     posted: Vec<Vec<u8>>,
     /// Entries that wait for a frame.
     bare: usize,

@@ -1,4 +1,4 @@
-//! What the firmware itself costs: one adapter that sends to itself over engines that take no time.
+//! Cost of the firmware itself: one adapter that sends to itself over engines that take no time.
 
 use nic::*;
 use rig::Counting;

@@ -1,4 +1,4 @@
-//! What holds whatever the policy and the load: no byte is lost, moved twice or overtaken.
+//! Invariants under any policy and load: no byte is lost, moved twice or overtaken.
 
 use crate::world::*;
 use nic::*;
@@ -196,7 +196,7 @@ fn i7_both_directions_take_turns_on_the_bus() {
     assert!(middle.windows(2).all(|pair| pair[0] != pair[1]), "{middle:?}");
 }
 
-/// What waits for a receive entry is held on the link, or dropped: counted either way.
+/// Packets that wait for a receive entry are held on the link, or dropped: counted either way.
 #[test]
 fn a_host_that_lags() {
     for (lag, delivered) in [(Lag::Backpressure, 10), (Lag::Drop, 2)] {

@@ -10,7 +10,7 @@ use wire::NodeId;
 /// Picoseconds of a microsecond.
 pub const US: f64 = 1e6;
 
-/// What a transfer costs: an overhead and so much for each byte, in picoseconds.
+/// Cost of a transfer: an overhead and so much for each byte, in picoseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Rates {
     pub overhead: u64,
@@ -77,7 +77,7 @@ enum Event {
     Timer(usize, u64),
 }
 
-/// What a test's host program is told.
+/// Event for a test's host program.
 #[derive(Clone, Copy, Debug)]
 pub enum Told {
     Action(Action),
