@@ -67,7 +67,7 @@ impl Uses {
         has
     }
 
-    /// How many.
+    /// Number of uses left.
     pub fn count(self) -> u8 {
         self.0
     }
@@ -82,7 +82,7 @@ pub struct Histogram([u32; BUCKETS]);
 
 fields!(Histogram);
 
-/// Where the M-th oldest frame of a histogram is.
+/// Position of a histogram's M-th oldest frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Boundary {
     /// Its bucket.
@@ -134,7 +134,7 @@ impl Histogram {
         oldest
     }
 
-    /// Where the `m`-th oldest frame is; `None` when there are fewer, or `m` is 0.
+    /// Position of the `m`-th oldest frame; `None` when there are fewer, or `m` is 0.
     pub(crate) fn boundary(&self, m: u64) -> Option<Boundary> {
         let mut older = 0;
         for (bucket, count) in self.0.iter().enumerate().rev() {

@@ -4,8 +4,8 @@
 //! anew. Mirrors, the copies of a version that is nowhere else, are hard state: an entry with one is never forgotten,
 //! and when the last one goes down with its node, the entry stays and says that the version is lost.
 //!
-//! Invariants: an entry's version never goes back while the entry exists; a node is named once in an entry; what a node
-//! held in an earlier incarnation is not in it; no entry is empty. A crowded one is not: somebody has copies.
+//! Invariants: an entry's version never goes back while the entry exists; a node is named once in an entry, in its
+//! present incarnation; no entry is empty, and a crowded one is not: there are copies that it does not name.
 
 use crate::index::{BYTES_PER_ENTRY, Index};
 use crate::limits::{DIRECTORY_SHARE, FORGET_STEPS_MAX, HOLDERS_MAX};
@@ -36,7 +36,7 @@ pub struct Holder {
     pub node: NodeId,
     /// Its incarnation: a later one has nothing that it does not say itself.
     pub incarnation: u64,
-    /// What it has.
+    /// Mirror or clean copy.
     pub role: Role,
 }
 
@@ -49,7 +49,7 @@ pub struct Entry {
     pub version: Version,
     /// Holders of that version.
     pub holders: ArrayVec<Holder, HOLDERS_MAX>,
-    /// Mirrors of that version that there are to be; 0 when it is on stable storage, or nobody has said.
+    /// Mirrors of that version that there are to be; 0 when it is on stable storage, or the number is not known.
     pub copies: u8,
     /// The version was in mirrors only, and all of them went down.
     pub lost: bool,
@@ -58,7 +58,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Whether somebody depends on the entry.
+    /// Whether the entry must not be forgotten.
     pub fn is_hard(&self) -> bool {
         self.lost || self.mirror_holders().next().is_some()
     }
@@ -68,7 +68,7 @@ impl Entry {
         self.holders.iter().filter(|holder| holder.role == Role::Mirror)
     }
 
-    /// How many mirrors there are.
+    /// Number of mirrors.
     pub fn mirrors(&self) -> usize {
         self.mirror_holders().count()
     }
@@ -105,8 +105,8 @@ impl Entry {
         std::mem::take(&mut self.holders)
     }
 
-    /// Names a holder of the present version. Who has a mirror has one also when it is heard late of a clean copy that
-    /// was there before. Answers with the clean one that had to go for a mirror, or refuses.
+    /// Names a holder of the present version. A holder with a mirror keeps that role when a late message names its
+    /// earlier clean copy. Returns the clean holder that was displaced by a mirror, or refuses.
     fn name(&mut self, holder: Holder) -> Result<Option<Holder>, Refusal> {
         if let Some(known) = self.holders.iter_mut().find(|known| known.node == holder.node) {
             if known.incarnation > holder.incarnation {
@@ -156,7 +156,7 @@ pub enum Lookup<'a> {
     Held(&'a Entry),
     /// That version, or a newer one, existed in network memory only and is gone.
     Lost(Version),
-    /// Nothing is known: stable storage has it, or nobody.
+    /// No entry: the page is on stable storage, or nowhere.
     Unknown,
 }
 
@@ -197,7 +197,7 @@ impl Directory {
         size_of_val(&*self.slab) + vacant + self.index.bytes()
     }
 
-    /// How many pages have entries.
+    /// Pages that have entries.
     pub fn len(&self) -> usize {
         self.slab.len() - self.vacant.len()
     }

@@ -144,7 +144,7 @@ struct Oldest {
     m: u64,
     /// Free frames, which are the oldest, of all nodes.
     free: u64,
-    /// Where the last of them is; `None` when the free frames are enough, or all frames together are not.
+    /// Position of the last of them; `None` when the free frames are enough, or all frames together are not.
     boundary: Option<Boundary>,
 }
 
@@ -165,7 +165,7 @@ impl Oldest {
         }
     }
 
-    /// How many of them a node has.
+    /// Number of them on a node.
     fn count(&self, digest: &Digest) -> u64 {
         let free = u64::from(digest.free);
         let Some(Boundary { bucket, older, within }) = self.boundary else {

@@ -19,14 +19,14 @@ use std::time::Duration;
 pub struct Run {
     /// The first.
     pub first: PageId,
-    /// How many.
+    /// Number of pages.
     pub pages: u32,
-    /// From the index of each to the next one's: 1 for neighbours, below 0 backwards.
+    /// Distance from the index of each to the next one's: 1 for adjacent pages, below 0 backwards.
     pub stride: i64,
 }
 
 impl Run {
-    /// Neighbours.
+    /// Adjacent pages.
     pub fn new(first: PageId, pages: u32) -> Run {
         Run { first, pages, stride: 1 }
     }
@@ -60,7 +60,7 @@ impl Run {
         PageId { index: self.first.index.wrapping_add_signed(step), ..self.first }
     }
 
-    /// Where a page is in the run.
+    /// Position of a page in the run.
     fn position(&self, id: PageId) -> Option<u64> {
         let way = i128::from(id.index) - i128::from(self.first.index);
         // a single page has no stride to speak of
@@ -216,8 +216,8 @@ impl Hints {
     }
 }
 
-/// How many pages ahead of the program a page must be asked for to be there in time: a fetch takes `fetch`, and the
-/// program `compute` for each page.
+/// Distance ahead of the program, in pages, at which a page must be requested to be there in time: a fetch takes
+/// `fetch`, and the program `compute` for each page.
 pub fn just_in_time(fetch: Duration, compute: Duration) -> u64 {
     let pages = fetch.as_nanos().div_ceil(compute.as_nanos().max(1));
     u64::try_from(pages).unwrap_or(u64::MAX).saturating_add(JUST_IN_TIME_SLACK)

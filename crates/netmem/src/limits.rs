@@ -47,7 +47,7 @@ pub const SLOW_START: Duration = Duration::from_secs(30);
 pub const REFUSED_PERCENT_MAX: u32 = 10;
 /// Pages offered before that percentage means anything.
 pub const OFFERS_MIN: u32 = 32;
-/// Times that N-chance forwarding passes on a page that nobody used (Dahlin and others, OSDI'94: 2).
+/// Times that N-chance forwarding passes on a page without a use (Dahlin and others, OSDI'94: 2).
 pub const CHANCES: u8 = 2;
 
 /// Faults of which the trend is the majority (Leap, USENIX ATC'20, section 4.1: 32).
@@ -77,7 +77,7 @@ pub const ORDERS_MAX: usize = 64;
 pub const AHEAD_TASKS: usize = 4;
 /// Pages ahead of a program that are in local memory or on their way there.
 pub const NEAR_MAX: u64 = 64;
-/// Pages ahead of a program that are in idle nodes' memory: 1 MiB of 4 KiB pages. What a wrong hint costs at most.
+/// Pages ahead of a program that are in idle nodes' memory: 1 MiB of 4 KiB pages. The most that a wrong hint costs.
 pub const FAR_MAX: u64 = 256;
 /// Pages that a program goes on before an idle node is asked again that had no room.
 pub const FAR_PAUSE: u64 = 32;
@@ -85,9 +85,9 @@ pub const FAR_PAUSE: u64 = 32;
 pub const EARLY_MAX: usize = 4;
 /// Demand fetches under way beside which nothing is prefetched: the slots that are left are for them.
 pub const DEMAND_BUSY: usize = 16;
-/// Frames of the node that prefetch leaves to messages that somebody waits for.
+/// Frames of the node that prefetch leaves to messages on which a task waits.
 pub const FRAMES_LEFT: usize = 128;
-/// Reads of stable storage at a time for which nobody waits.
+/// Reads of stable storage at a time for prefetch.
 pub const EARLY_READS: usize = 8;
 /// Time that a page is kept beyond four times what it was to take until its use.
 pub const AHEAD_GRACE: Duration = Duration::from_millis(50);
@@ -127,10 +127,10 @@ pub const SLOW_REQUESTS_MAX: usize = 24;
 pub const FAULTS_MAX: usize = 512;
 /// Tasks that carry evicted pages to other nodes.
 pub const LEAVING_TASKS: usize = 16;
-/// Bytes of the pages that wait for them and of those under way; more are dropped, since they are clean. What a cache
-/// gives away at once, when blocks that were written have become clean, is mostly less.
+/// Bytes of the pages that wait for them and of those under way; more are dropped, since they are clean. A cache whose
+/// written blocks have become clean mostly gives away less at once.
 pub const LEAVING_BYTES: usize = 8 << 20;
-/// How many of these pages there are at most: each miss looks through them.
+/// Most of these pages: each miss looks through them.
 pub const LEAVING_MAX: usize = 512;
 /// Tasks that make dirty pages durable before their frames are needed.
 pub const CLEANING_TASKS: usize = 4;
@@ -158,9 +158,9 @@ pub const BARED_PAUSE: Duration = Duration::from_millis(500);
 pub const SHRINK_PAGES: usize = LEAVING_MAX / 2;
 /// Pause after so many, in which they are carried away: 50 MiB/s of 4 KiB pages.
 pub const SHRINK_PAUSE: Duration = Duration::from_millis(10);
-/// Mirrors that are handed on to other nodes at a time.
+/// Mirrors that are migrated to other nodes at a time.
 pub const SHRINK_MIRRORS: usize = 8;
-/// Mirrors that are looked at for them.
+/// Candidates that are looked at for them.
 pub const SHRINK_MIRRORS_SEEN: usize = 256;
 /// Pause after nothing found room elsewhere.
 pub const SHRINK_RETRY: Duration = Duration::from_millis(500);
@@ -211,7 +211,7 @@ pub const LEASES_MAX: usize = 4096;
 /// the newest of all these pages. So one lease in so many begins with another page's version.
 pub const FORGOTTEN_LEASES: u64 = LEASES_MAX as u64;
 /// Versions of a shared page: each view begins its leases with the view's number in the bits from here on. Enough for
-/// 67 million views; after them nobody can write a newer version.
+/// 67 million views; after them no node can write a newer version.
 pub const VIEW_SHIFT: u32 = 38;
 /// And a lease after one whose end is not known with the next number in the bits from here on: 256 of these in a view,
 /// and a thousand million versions in a lease.

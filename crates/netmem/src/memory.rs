@@ -63,7 +63,7 @@ impl Class {
     }
 }
 
-/// Where else a version is.
+/// Other places where a version is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
     /// On stable storage.
@@ -71,7 +71,7 @@ pub enum Durability {
     Clean,
     /// In so many mirrors, not on stable storage.
     Dirty {
-        /// How many.
+        /// Number of mirrors.
         copies: u8,
     },
 }
@@ -85,7 +85,7 @@ pub struct Page {
     pub version: Version,
     /// When that may leave.
     pub class: Class,
-    /// Where else that is.
+    /// Other places where that version is.
     pub durability: Durability,
     /// Last known use.
     pub used: Time,
@@ -99,7 +99,7 @@ pub struct Page {
     pub reused: bool,
     /// Of a page that was fetched ahead of its use, when that is given up.
     pub until: Time,
-    /// Its bytes are on their way to somebody: it stays where it is.
+    /// Its bytes are being sent: it keeps its frame.
     pub busy: bool,
     /// Another node may have this version: another write makes another one.
     seen: bool,
@@ -131,7 +131,7 @@ pub struct Arrival {
     pub version: Version,
     /// When what is written to it may leave.
     pub class: Class,
-    /// Where else that content is.
+    /// Other places where that version is.
     pub durability: Durability,
     /// The sender has kept a copy.
     pub duplicate: bool,
@@ -309,8 +309,8 @@ impl Memory {
         self.page_mut(frame).duplicate = false;
     }
 
-    /// The node's own program writes to a page. Answers with the version that its bytes now are: a new one, when
-    /// somebody else may have seen the last. `None` of a mirror: another node's program writes there.
+    /// The node's own program writes to a page. Returns the version that its bytes now are: a new one, when another
+    /// node may have seen the last. `None` of a mirror: another node's program writes there.
     pub fn handle_write(&mut self, now: Time, frame: FrameNo) -> Option<Version> {
         if self.role(frame) == Role::Mirror {
             return None;

@@ -26,8 +26,8 @@ impl SpaceId {
         SpaceId(Self::PRIVATE | owner | serial & (Self::CACHE - 1))
     }
 
-    /// A space of a process that is no node and keeps its directory itself: it asks holders it knows of, and nobody
-    /// else knows who they are. Of `serial` 46 bits count; two processes must not take the same.
+    /// A space of a process that is no node and keeps its directory itself, privately. Of `serial` 46 bits count; two
+    /// processes must not take the same.
     pub const fn guest(serial: u64) -> SpaceId {
         SpaceId::private(NodeId(0), serial)
     }
@@ -80,8 +80,8 @@ impl fmt::Display for PageId {
     }
 }
 
-/// Which content of a page: its only writer adds one whenever it changes bytes that somebody else may have seen. 0 was
-/// never written, and reads as zeros.
+/// Version of a page's content: its only writer adds one whenever it changes bytes that another node may have seen. 0
+/// was never written, and reads as zeros.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(pub u64);
 
@@ -175,7 +175,7 @@ fn sum<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (u64, u32) {
     (bytes, digest.finish())
 }
 
-/// How many payloads were not what was asked for: each a miss.
+/// Counts of payloads that were not what was asked for: each a miss.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mismatches {
     /// Another page.

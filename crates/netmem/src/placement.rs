@@ -1,4 +1,4 @@
-//! Where a page goes that its node evicts. A choice, so that policies can be compared; random numbers are arguments.
+//! Destination of a page that its node evicts: a policy, so that several can be compared; random numbers are arguments.
 
 use crate::ages::Age;
 use crate::epoch::{Epoch, Share};

@@ -100,7 +100,7 @@ pub mod op {
 /// A body: 64 bytes of a message.
 pub type Body = [u8; BODY_BYTES];
 
-/// Node 0 is nobody.
+/// Node 0 encodes `None`.
 fn put_some_node(node: Option<NodeId>, out: &mut impl Output) {
     node.unwrap_or(NodeId(0)).put(out);
 }
@@ -112,7 +112,7 @@ fn take_some_node(input: &mut Decoder<'_>) -> Result<Option<NodeId>, Short> {
 /// Offers a page, whose bytes follow as data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Put {
-    /// What they are.
+    /// The page, its version and its checksum.
     pub stamp: PageStamp,
     /// The incarnation of the node that sends it.
     pub incarnation: u64,
@@ -224,7 +224,7 @@ pub struct Lease {
     pub id: PageId,
     /// Number of the sender's view.
     pub view: u64,
-    /// Which incarnation of the sender's node asks.
+    /// The incarnation of the sender's node.
     pub incarnation: u64,
 }
 

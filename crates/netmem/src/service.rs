@@ -98,8 +98,8 @@ pub type OnStorage = Result<Option<(Version, Frame)>, Errno>;
 
 /// Stable storage, as the user of the service knows it: files, a spill file, nothing.
 pub trait Backing {
-    /// Whether pages of this space can be on stable storage. When they can, a page that nobody has is asked for there,
-    /// and one that is slow to come as well.
+    /// Whether pages of this space can be on stable storage. If so, a page without a holder is read from there, and one
+    /// that is slow to come as well.
     fn has(&self, space: SpaceId) -> bool;
     /// Reads a page of `bytes` bytes in this version or a newer one; `None` when there is none.
     fn read(&self, id: PageId, at_least: Version, bytes: u32) -> Later<OnStorage>;
@@ -115,12 +115,12 @@ pub struct Config {
     /// Bytes of it that the node's own pages may have whatever others want.
     pub local_min_bytes: usize,
     /// Memory for directory entries, beside the pages: [`Directory::ENTRY_BYTES`] for each page of this node's own that
-    /// is in other nodes' memory, and for its part of the shared ones. Whoever puts more of its own pages into other
-    /// nodes' memory than these are needs more than the usual share.
+    /// is in other nodes' memory, and for its part of the shared ones. A node that puts more of its own pages into
+    /// other nodes' memory than these needs more than the usual share.
     pub directory_bytes: usize,
     /// Whether uses are counted, for second chances and effective ages.
     pub counts_uses: bool,
-    /// Where pages go that leave.
+    /// Destination of evicted pages.
     pub policy: Policy,
     /// How epochs are planned.
     pub epoch: EpochConfig,
@@ -263,7 +263,7 @@ impl Service {
         self.store().used_bytes()
     }
 
-    /// How it was configured.
+    /// The configuration.
     pub fn config(&self) -> &Config {
         &self.0.config
     }
@@ -337,7 +337,7 @@ impl Service {
         self.0.config.backing.clone().filter(|backing| backing.has(space))
     }
 
-    /// Tells a node something that nobody waits for. `false` when too much waits already.
+    /// Queues a notice for a node; no task waits for it. `false` when too many wait already.
     fn notice(&self, to: NodeId, op: u16, record: Record) -> bool {
         self.raise(Event::NoticeWaits);
         self.0.home.borrow_mut().notices().push(to, op, record)
@@ -385,11 +385,11 @@ struct Load<'a> {
     wait: Duration,
 }
 
-/// How much of what takes long is done at a time.
+/// Bounds on slow work.
 struct Permits {
     /// Requests of others that wait for other nodes.
     slow: Semaphore,
-    /// Reads of stable storage for what nobody waits for.
+    /// Reads of stable storage for prefetch.
     early_reads: Semaphore,
     /// Requests of others for such reads.
     early_served: Semaphore,
@@ -431,9 +431,9 @@ impl Inner {
 mod tests {
     use super::*;
 
-    /// What directory and guesses take is 2 % of what is lent at most: their arrays as they are allocated, from the
-    /// least memory that has room for entries at all on. (Simulated nodes of less than 1 MiB have more on purpose: most
-    /// of what their programs write is in other nodes' memory.)
+    /// Directory and guesses take at most 2 % of what is lent: their arrays as they are allocated, from the least
+    /// memory that has room for entries at all. (Simulated nodes of less than 1 MiB have more on purpose: most of what
+    /// their programs write is in other nodes' memory.)
     #[test]
     fn directory_and_guesses_are_two_percent_of_what_is_lent() {
         for bytes in [64 << 10, 1 << 20, 3 << 20, 10_000_000, 64 << 20, 100_000_000, 1 << 30] {

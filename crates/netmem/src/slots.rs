@@ -1,4 +1,4 @@
-//! Which node keeps a page's directory entry: a function of the view, the same bits on every node.
+//! The nodes that keep a page's directory entry: a function of the view, the same bits on every node.
 //!
 //! Weighted rendezvous hashing: each node draws an exponential time with its weight as rate for each slot, and the
 //! first one has it (Schindelhauer and Schomaker 2005, the logarithmic method). The logarithm is computed in integers,
@@ -19,7 +19,7 @@ pub struct Member {
     pub weight: u32,
 }
 
-/// Where an entry is kept.
+/// The nodes that keep an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Homes {
     /// The node that is asked.
@@ -34,7 +34,7 @@ impl Homes {
         std::iter::once(self.primary).chain(self.backup)
     }
 
-    /// Those that know of who has the page: of clean copies the primary only.
+    /// The homes that know a holder: of clean copies the primary only.
     pub fn told_of(self, role: Role) -> impl Iterator<Item = NodeId> {
         self.both().take(if role.is_hard() { 2 } else { 1 })
     }
@@ -80,7 +80,7 @@ impl Slots {
         Some(Slots { homes: homes? })
     }
 
-    /// The slot of a page of a shared space: neighbours share it.
+    /// The slot of a page of a shared space: adjacent pages share it.
     pub fn of(id: PageId) -> usize {
         let extent = PageId { index: id.index / EXTENT_PAGES, ..id };
         (extent.bits() % SLOTS as u64) as usize

@@ -1,4 +1,4 @@
-//! Which pages a thread will want next, from those that it wanted last (Leap: Al Maruf and Chowdhury, USENIX ATC'20).
+//! The pages that a thread will want next, from its last ones (Leap: Al Maruf and Chowdhury, USENIX ATC'20).
 //!
 //! The trend is the step that more than half of the last accesses made: of the last 8, else of 16, else of 32. So a few
 //! stray accesses do not hide a scan, and without a majority nothing is prefetched.
@@ -15,7 +15,7 @@ pub struct Prefetch {
     pub first: u64,
     /// From each to the next; never 0.
     pub stride: i64,
-    /// How many; at least 1.
+    /// Number of pages; at least 1.
     pub pages: u32,
 }
 

@@ -293,7 +293,7 @@ fn what_a_read_brings_that_began_in_another_view_is_not_kept() {
     assert_eq!(world.read(2, id, 0).0, late(2));
 }
 
-/// What a node could not say of its copies, or did not hear, for want of a frame.
+/// Reports and invalidations that are lost for want of a frame.
 mod without_frames {
     use super::*;
 
@@ -407,7 +407,7 @@ fn who_could_not_be_told_that_his_mirror_is_none_is_told_later() {
     }
 }
 
-/// The mirrors of the version before are nobody's business any more.
+/// The mirrors of the version before are obsolete.
 #[test]
 fn mirrors_are_dropped_when_a_newer_version_is_on_stable_storage() {
     let (mut world, disk) = with_disk(5, 64);

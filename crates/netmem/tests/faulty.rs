@@ -55,7 +55,7 @@ fn page(node: u16, number: u64) -> PageId {
     if number.is_multiple_of(2) { private(node, number) } else { shared(number) }
 }
 
-/// What is known of a page from outside.
+/// State of a page as seen from outside.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     /// Written last.
@@ -128,7 +128,7 @@ impl Run {
         }
     }
 
-    /// What was acknowledged as durable, or something newer; never older, and never lost.
+    /// Reads what was acknowledged as durable, or something newer; never older, and never lost.
     fn get(&mut self, node: u16, id: PageId) {
         let known = self.known.get(&id).copied().unwrap_or_default();
         match self.world.get(node, wanted(id, known.durable)) {

@@ -198,7 +198,7 @@ fn what_was_in_mirrors_is_not_lost_with_a_life() {
     assert_eq!(world.read(3, id, late(1)).0, late(1));
 }
 
-/// Both went down while the node was away, so that nobody has what it had made durable.
+/// Both mirrors went down while the node was away, so no node has what it had made durable.
 #[test]
 fn what_was_in_mirrors_that_went_meanwhile_is_said_to_be_lost() {
     let mut world = World::new(6, |_| small(64));
@@ -246,7 +246,7 @@ fn who_flushes_a_space_hears_what_of_it_was_lost_with_a_life() {
     assert_eq!(flush(&mut world, id.space), Ok(()));
 }
 
-/// It still takes itself for somebody's directory, and may have taken in a version that nobody else has.
+/// The node still takes itself for a directory, and may have taken in a version that no other node has.
 #[test]
 fn who_was_given_up_has_nobody_drop_a_mirror() {
     let mut world = World::new(4, |_| small(64));

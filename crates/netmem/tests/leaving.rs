@@ -1,5 +1,5 @@
-//! Pages that leave for other nodes while messages are late or lost: nobody has one of which its directory does not
-//! know, or an older version than its writer has.
+//! Pages that leave for other nodes while messages are late or lost: no node has one that its directory does not know,
+//! or an older version than its writer has.
 
 use crate::world::*;
 use netmem::service::Source;
@@ -64,8 +64,8 @@ fn a_page_that_is_written_while_it_leaves_arrives_for_nothing() {
     assert_eq!(world.read(1, id, 0), (2, Source::Backing));
 }
 
-/// Of what is sent once a page has left, the first few messages pass, and then nothing for so long that the page is
-/// offered to another node.
+/// Of the messages after a page has left, the first few pass, and then none for so long that the page is offered to
+/// another node.
 #[test]
 fn a_page_that_was_taken_and_not_said_to_be_is_dropped_there() {
     let mut twice = 0;

@@ -195,7 +195,7 @@ fn a_page_that_is_written_meanwhile_is_not_what_was_prefetched() {
     assert!(world.where_is(private(1, 3)).is_empty(), "version 1 is not kept");
 }
 
-/// What is prefetched of a page that another node writes to would be out of date without a word.
+/// A prefetched copy of a page that another node writes to would silently be out of date.
 #[test]
 fn what_somebody_writes_to_is_not_prefetched() {
     let (mut world, _disk) = with_disk(3, 64);
@@ -224,7 +224,7 @@ fn a_wrong_hint_costs_a_bounded_amount() {
     // what the program really uses is there
     let (found, _) = uses(&mut world, (0..600).map(|at| 15_000 + mix(at) % 60), MS);
     assert!(found["local"] > 590, "{found:?}");
-    // and frames that are needed are those of the pages that nobody came for
+    // and frames that are needed are those of the prefetched pages that were not used
     uses(&mut world, (0..200).map(|at| 16_000 + mix(at) % 3000), MS);
     let Counters { prefetched, prefetched_used, prefetched_wasted, .. } = counters(&world);
     assert!(prefetched_used == 0 && prefetched_wasted == prefetched, "{:?}", counters(&world));
@@ -245,7 +245,7 @@ fn pages_that_are_not_needed_leave_at_once() {
     assert!(left.len() >= 50 && left.iter().all(|index| index % 2 == 0), "{left:?}");
 }
 
-/// What a node's memory holds of pages that were used: when they were, and how old they count.
+/// Contents of a node's memory that were used: when, and at which effective age.
 type Resident = BTreeMap<(u16, PageId), Page>;
 
 fn held(world: &World) -> Resident {

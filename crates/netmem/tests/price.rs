@@ -1,4 +1,4 @@
-//! What a request for a page costs in allocations: none, once everything is warm.
+//! Allocations of a request for a page: none, once everything is warm.
 
 use netmem::service::{Config, Hint, Source, Up, View};
 use netmem::*;

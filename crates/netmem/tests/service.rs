@@ -120,7 +120,7 @@ fn mirrors_are_made_anew_one_after_the_other() {
     assert!(world.service(1).counters().mirrors_again > 0);
 }
 
-/// Those that are left get the entries of those that go, and have no room for them.
+/// The remaining directories get the entries of those that go, and have no room for them.
 #[test]
 fn what_is_in_mirrors_is_known_though_no_directory_has_room_for_it() {
     let mut world = World::new(5, |_| {

@@ -141,7 +141,7 @@ fn a_node_that_is_to_lend_less_takes_no_mirrors_meanwhile() {
     assert_eq!(world.mirrors(private(1, 0)), [(2, 4), (3, 4)]);
 }
 
-/// What another node wrote stays where it is until what is written in its place is.
+/// A mirror of another node's page stays until the write in its place has succeeded.
 #[test]
 fn a_write_that_finds_no_room_leaves_the_mirror_that_it_would_replace() {
     let mut world = World::new(3, |_| {

@@ -54,11 +54,10 @@ pub trait Transport {
     fn generation(&self, at: usize) -> u16;
     /// Asks for a page.
     fn get(&mut self, at: usize, wanted: Wanted) -> impl Future<Output = Response>;
-    /// Asks for pages that nobody waits for yet, [`GUEST_AHEAD_MAX`](crate::limits::GUEST_AHEAD_MAX) at the most;
-    /// whether they were asked for. Then [`answers`](Transport::answers) follows, before anything else is asked there.
+    /// Requests pages ahead of need, [`GUEST_AHEAD_MAX`](crate::limits::GUEST_AHEAD_MAX) at most. Says whether the
+    /// requests were sent; then [`answers`](Transport::answers) must follow before another request there.
     fn ask_ahead(&mut self, at: usize, wanted: &[Wanted]) -> bool;
-    /// What was asked for there has come to, in the order of the questions. Not waited for as long as for a page that
-    /// is needed.
+    /// The answers to those requests, in their order. Waits less long than for a page that is needed.
     fn answers(
         &mut self,
         at: usize,

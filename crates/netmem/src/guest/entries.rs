@@ -1,4 +1,4 @@
-//! Which holders have a page, in which of their incarnations: the directory of a guest's pages.
+//! Holders of each page, with their incarnations: the directory of a guest's pages.
 
 use crate::limits::GUEST_COPIES_MAX;
 use arrayvec::ArrayVec;
@@ -13,16 +13,16 @@ pub struct Replica {
     pub generation: u16,
 }
 
-/// Those of one page.
+/// Holders of one page.
 pub type Replicas = ArrayVec<Replica, GUEST_COPIES_MAX>;
 
 /// Bits of one holder: one more than its number, and its incarnation above.
 const BITS: u32 = 24;
 
-/// A page's. As it begins, with all bytes zero, nobody has the page.
+/// A page's entry. All bytes zero, as it begins, means that the page has no holder.
 #[derive(Debug, Default)]
 pub struct Entry {
-    /// The holders. 0 is nobody.
+    /// The holders. 0 is none.
     held: AtomicU64,
     /// When the page was stored, in milliseconds since the guest began.
     stored: AtomicU32,
@@ -47,12 +47,12 @@ fn unpack(mut word: u64) -> Replicas {
 }
 
 impl Entries {
-    /// `pages` pages that nobody has.
+    /// `pages` pages without holders.
     pub fn new(pages: usize) -> Entries {
         Entries::over((0..pages).map(|_| Entry::default()).collect())
     }
 
-    /// Pages that nobody has, in memory that the caller has made.
+    /// Pages without holders, in memory that the caller has made.
     pub fn over(entries: Box<[Entry]>) -> Entries {
         Entries(entries)
     }

@@ -1,4 +1,4 @@
-//! Which holders have which page of a guest, and what a fetch, a store, a mend comes to. Shared by all that ask.
+//! The holders of a guest's pages, and the outcomes of fetches, stores and repairs. Shared by all threads.
 
 use super::asking::{Gone, Refused, Response, Transport, offer};
 use super::entries::{Entries, Replica, Replicas};
@@ -73,7 +73,7 @@ impl Keeping {
         &self.holders
     }
 
-    /// Copies may be missing: somebody is to look for [`weak`](Keeping::weak) pages.
+    /// Copies may be missing: a task should look for [`weak`](Keeping::weak) pages.
     pub fn raise_alarm(&self) {
         self.alarm.store(true, Ordering::Release);
     }
@@ -100,7 +100,7 @@ impl Keeping {
         self.entries.count(|held| self.is_weak(held, now))
     }
 
-    /// At most `most` such pages that somebody may give, those that were stored longest ago.
+    /// At most `most` such pages whose holders can be reached, those that were stored longest ago.
     pub fn weak(&self, now: Time, most: usize) -> Vec<u64> {
         self.entries.oldest(most, |held| self.is_weak(held, now) && !self.is_out_of_reach(held))
     }
@@ -382,7 +382,7 @@ impl Keeping {
         }
     }
 
-    /// Those of `had` that do not have the page's version now are to forget theirs.
+    /// Holders in `had` without the page's present version are to drop their copies.
     fn withdraw(&self, now: Time, page: u64, version: u64, had: &Replicas, has: &Replicas) {
         for old in had.iter().filter(|old| has.iter().all(|new| new.by != old.by)) {
             self.drop_at(now, Obsolete { holder: old.by, page, version });

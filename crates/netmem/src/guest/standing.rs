@@ -11,9 +11,9 @@ pub struct Standing {
     generation: AtomicU16,
     node: AtomicU16,
     incarnation: AtomicU64,
-    /// Since when it does not answer, in nanoseconds; 0 when it does.
+    /// Time of the first missed answer, in nanoseconds; 0 when it answers.
     away: AtomicU64,
-    /// Until when it is taken to have no room.
+    /// End of the period in which it is taken to have no room.
     full: AtomicU64,
 }
 

@@ -29,7 +29,7 @@ pub struct Offer {
 /// Room was made, and the page is in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accepted {
-    /// Where.
+    /// The frame.
     pub frame: FrameNo,
     /// The page that it displaced, whose directory is to be told.
     pub displaced: Option<Page>,
@@ -138,7 +138,7 @@ impl Memory {
         if self.role(frame).is_own() || page.busy {
             return Some(Reason::InUse);
         }
-        // others count on a mirror, and on a clean copy of the same version nobody
+        // other nodes depend on a mirror, but not on a clean copy of the same version
         let same = offer.version == page.version;
         let demotes = self.role(frame) == Role::Mirror && !offer.mirror && same;
         let stale = (offer.version < page.version).then_some(Reason::Stale);

@@ -1,4 +1,4 @@
-//! Which page leaves when a frame is needed.
+//! Choice of the page that leaves when a frame is needed.
 //!
 //! The oldest of the node's own pages goes to the end of a short queue first, where a region has it no longer mapped:
 //! what is used there again goes back, and that use is the only one that a region ever sees (S3-FIFO's small queue).
@@ -58,9 +58,9 @@ impl Memory {
         }
     }
 
-    /// The page that goes for one that nobody has asked for yet, and that is expected to be used in `time_to_use`: one
-    /// whose own time has passed, else the oldest one if that is not used sooner. None where too many pages are waiting
-    /// to be used already.
+    /// The page to evict for a prefetched one that is expected to be used in `time_to_use`: one whose own time has
+    /// passed, else the oldest one if that is not used sooner. `None` where too many prefetched pages wait for their
+    /// use already.
     pub fn poll_ahead(&self, now: Time, time_to_use: Age) -> Option<FrameNo> {
         if let Some(frame) = self.overdue(now) {
             return Some(FrameNo(frame));
@@ -71,7 +71,7 @@ impl Memory {
         is_worth(time_to_use, age).then_some(FrameNo(frame))
     }
 
-    /// How many more pages of one block may wait for their first use.
+    /// Pages of one block that may still be added to those that wait for their first use.
     pub fn ahead_room(&self) -> u32 {
         let most = (self.size / AHEAD_SHARE).max(1);
         most.saturating_sub(self.blocks().ahead)

@@ -13,7 +13,7 @@ pub enum Role {
     Mirror,
     /// A page of the node's own on its way out.
     Staged,
-    /// A page that was fetched before anybody asked for it, and that nobody has used yet.
+    /// A page that was prefetched and has not been used yet.
     Ahead,
     /// A clean page of another node's cache that was used once since it was read from disk. To others it is a hosted
     /// one.

@@ -1,4 +1,4 @@
-//! How many of its frames a node may use: fewer while its machine is short of memory. A frame is a block of 4 KiB here:
+//! Number of frames that a node may use: fewer while its machine is short of memory. A frame is a block of 4 KiB here:
 //! a page has one of the table's frames and takes the room of up to sixteen.
 
 use super::{FrameNo, Memory, Role};

@@ -11,7 +11,7 @@ const LOCAL_MIN: u32 = 9;
 
 #[derive(Clone, Debug)]
 enum Op {
-    /// `ahead`: nobody has asked for it, and for so many ns it is kept.
+    /// `ahead`: prefetched, and kept for so many ns.
     Install {
         index: u64,
         class: Class,
@@ -77,7 +77,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// What is known of a page from outside: nothing of frames, lists and ages.
+/// State of a page as seen from outside: nothing of frames, lists and ages.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Known {
     version: u64,
@@ -372,7 +372,7 @@ impl World {
 }
 
 impl World {
-    /// What would go for a page that nobody has asked for yet is used later than it, or has not been used in its time.
+    /// The victim for a prefetched page is used later than it, or was not used in its time.
     fn check_ahead(&self, time_to_use: Age) {
         let Some(frame) = self.memory.poll_ahead(self.now, time_to_use) else { return };
         let page = self.memory.page(frame).unwrap();
@@ -389,7 +389,7 @@ fn memory(counts_uses: bool) -> Memory {
 }
 
 proptest! {
-    /// Whatever happens: the sums fit, nothing is lost that is not durable, nobody's guarantee is hurt.
+    /// After any operations: the sums fit, nothing is lost that is not durable, every guarantee holds.
     #[test]
     fn a_memory_is_a_map(counts_uses: bool, ops in prop::collection::vec(op(), 1..400)) {
         let memory = memory(counts_uses);
@@ -530,7 +530,7 @@ fn a_write_during_a_transfer_makes_a_new_version() {
     assert_eq!(memory.release(frame).map(|page| page.version), Ok(Version(2)));
 }
 
-/// What was fetched early waits for its first use; when its time has passed it leaves before all else.
+/// A prefetched page waits for its first use; when its time has passed it leaves before all others.
 #[test]
 fn what_nobody_came_for_leaves_first() {
     let mut memory = memory(true);

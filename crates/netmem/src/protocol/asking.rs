@@ -1,4 +1,4 @@
-//! Asking for pages: whole ones, parts, several neighbours, and who has them.
+//! Requests for pages: whole ones, parts, several adjacent ones, and their holders.
 
 use super::{put_some_node, take_some_node};
 use crate::limits::EXTENT_PAGES;
@@ -70,7 +70,7 @@ impl<'a> Field<'a> for Get {
 /// Bytes of a page, on their way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Data {
-    /// What they are.
+    /// The page, its version and its checksum.
     pub stamp: PageStamp,
     /// The sender, in its incarnation.
     pub node: NodeId,
@@ -105,9 +105,9 @@ pub enum GetReply {
     },
     /// The version existed in network memory only and is gone.
     Lost(Version),
-    /// The directory knows of nobody who has it.
+    /// The directory knows no holder.
     Unknown {
-        /// It has heard of everybody since the view changed: nobody has it.
+        /// It has heard of all nodes since the view changed: there is no holder.
         settled: bool,
     },
     /// The space was freed.
@@ -171,7 +171,7 @@ impl<'a> Field<'a> for Data {
 pub struct LookUp {
     /// The first page.
     pub first: PageId,
-    /// How many pages: at least 1, and none of the next extent.
+    /// Number of pages: at least 1, and none of the next extent.
     pub pages: u8,
 }
 
@@ -215,7 +215,7 @@ impl GetPart {
 
 fields!(GetPart { wanted, start, length } if is_whole);
 
-/// Asks for some of the sixteen pages from the first one on. What is not there is left out.
+/// Asks for some of the sixteen pages from the first one on. The answer leaves out pages that are not there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GetMulti {
     /// The first page.

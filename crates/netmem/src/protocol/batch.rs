@@ -200,7 +200,7 @@ impl From<Refusal> for Verdict {
 /// Spaces that were freed: up to seven in the body, more in the data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spaces {
-    /// How many.
+    /// Number of spaces.
     pub count: u16,
     inline: [u64; SPACES_MAX],
 }
@@ -245,7 +245,7 @@ fields!(Spaces { count, inline });
 pub enum Holding {
     /// Nothing is known, or nothing that others should act upon.
     Unknown,
-    /// It is in nobody's memory.
+    /// It has no holder.
     Nowhere,
     /// A node has this version.
     Held(Version, NodeId),

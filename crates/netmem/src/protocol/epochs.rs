@@ -12,7 +12,7 @@ pub const DIGEST_BYTES: usize = 34 + 2 * Histogram::BYTES;
 const EPOCH_BYTES: usize = 20;
 const SHARE_BYTES: usize = 14;
 
-/// Which epoch a message is about.
+/// The epoch of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tick {
     /// The epoch that is to be planned.

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use std::time::Duration;
 use wire::Encoder;
 
-/// What is written is read, and every cut of it that matters is refused.
+/// A message decodes to what was encoded, and every truncation that matters is refused.
 fn survives<M: Message + PartialEq + std::fmt::Debug>(message: &M) {
     let mut bytes = [0; 128];
     let mut out = Encoder::new(&mut bytes);

@@ -52,7 +52,7 @@ pub enum Work {
     Far(NodeId, usize, Batch),
 }
 
-/// Where pages that are needed later may go.
+/// Destination of pages that are needed later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// Into this node's own memory, which has frames to spare.
@@ -421,7 +421,7 @@ mod tests {
         Time::ZERO + MS * ms as u32
     }
 
-    /// All that is due.
+    /// All work that is due.
     fn drain(ahead: &mut Ahead, room: u32, place: Option<Target>) -> (Vec<u64>, Vec<u64>) {
         let (mut near, mut far) = (Vec::new(), Vec::new());
         while let Some(work) = ahead.next(room, |_, _| place) {
@@ -501,8 +501,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a program says and does: no page is brought here that it did not say, none twice while nothing is
-        /// used, and no more than the limits.
+        /// Any hints and uses: only hinted pages are brought here, none twice while nothing is used, and no more than
+        /// the limits.
         #[test]
         fn only_what_was_said_is_brought(
             runs in prop::collection::vec((1u64 << 20..1 << 21, 1u32..80, 1i64..40), 1..6),

@@ -35,7 +35,7 @@ impl Given {
 }
 
 impl Service {
-    /// One of the tasks that serve requests. What has to wait for other nodes may take all but a few of them.
+    /// One of the tasks that serve requests. Requests that wait for other nodes may take all but a few of them.
     pub(super) async fn requests(self) {
         loop {
             let request = self.cx().accept(Channel::MEMORY).await;
@@ -108,7 +108,7 @@ impl Service {
                 Some(given) => self.answer_data(request, get, given, false),
                 None => self.answer_get(request, GetReply::NotHere { stale, hint: None }),
             },
-            // who asks has the only mirror himself
+            // the requester has the only mirror itself
             Route::To(stale, _) if stale.node == get.requester => {
                 let hint = Some(get.requester);
                 self.answer_get(request, GetReply::NotHere { stale, hint });
@@ -217,8 +217,8 @@ impl Service {
         };
         let registers = request.op == op::REGISTER;
         let (view, is_home, joined) = {
-            // a node in no view is no home: what it learnt it would take along into its next incarnation, of which
-            // nobody told it
+            // a node in no view is no home: it would take what it hears along into its next incarnation, which did not
+            // hear it
             let home = self.0.home.borrow();
             (home.view().number, home.members().is_member(), home.members().joined())
         };

@@ -17,7 +17,7 @@ use wire::{Decoder, NodeId};
 /// Pages that are on their way, by their place in the extent.
 type Slots<'a> = RefCell<[Option<First<'a>>; PAGES]>;
 
-/// Where the pages of a batch are, by bits.
+/// Locations of a batch's pages, by bits.
 #[derive(Debug, Default)]
 struct Locations {
     /// At other nodes.
@@ -41,8 +41,8 @@ fn places(bits: u16) -> impl Iterator<Item = usize> {
 }
 
 impl Service {
-    /// Brings pages to this node's memory: from other nodes, what is together there in one message, else from stable
-    /// storage. Who asks for one of them meanwhile waits for it.
+    /// Brings pages to this node's memory: from other nodes, several in one message where they are together, else from
+    /// stable storage. A request for one of them meanwhile waits for it.
     pub(super) async fn bring(&self, batch: Batch) {
         let start = self.cx().now();
         let slots = RefCell::new(self.open_slots(&batch));
@@ -57,7 +57,7 @@ impl Service {
         self.0.ahead.borrow_mut().handle_fetched(self.cx().now().since(start));
     }
 
-    /// Where the pages are that are still to be fetched. Nobody waits for those of which that is not known.
+    /// Locations of the pages that are still to be fetched. Gives up those whose location is not known.
     async fn find_all(&self, batch: &Batch, slots: &Slots<'_>) -> Locations {
         let holdings = self.look_up(batch.first, PAGES as u8).await;
         let mut found = Locations::default();
@@ -74,14 +74,14 @@ impl Service {
         found
     }
 
-    /// Whether a page is still to be fetched, and nobody has overtaken it.
+    /// Whether a page is still to be fetched, and not disowned.
     fn is_open(&self, slots: &Slots<'_>, at: usize) -> bool {
         let slots = slots.borrow();
         let number = slots[at].as_ref().map(First::number);
         number.is_some_and(|number| !self.fetches().is_disowned(number))
     }
 
-    /// Fetches pages that one node has; nobody waits for those that do not come.
+    /// Fetches pages that one node has; gives up those that do not come.
     async fn fetch_from(&self, node: NodeId, batch: &Batch, wanted: u16, slots: &Slots<'_>) {
         if let Some((reply, here)) = self.ask_for_many(node, batch, wanted, slots).await {
             let _ = self.take_many(&reply, batch, here & wanted, slots);
@@ -124,7 +124,7 @@ impl Service {
         Some(())
     }
 
-    /// A page of several that came in one message. It is copied: its neighbours may go before it.
+    /// A page of several that came in one message. It is copied: the others may leave before it.
     fn arrive_copied(
         &self,
         slot: Option<First<'_>>,

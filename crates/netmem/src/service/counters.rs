@@ -6,7 +6,7 @@ use crate::page::Mismatches;
 use crate::protocol::No;
 use std::time::Duration;
 
-/// Where a page was found.
+/// Place where a page was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// In the node's own memory.
@@ -26,7 +26,7 @@ pub struct Misses {
     pub older: u64,
     /// A node did not answer.
     pub unreachable: u64,
-    /// The directory knows of nobody.
+    /// The directory knows no holder.
     pub unknown: u64,
     /// The version is lost.
     pub lost: u64,

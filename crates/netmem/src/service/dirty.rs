@@ -47,10 +47,10 @@ fn unless_gone(gone: bool) -> Result<(), Weak> {
 }
 
 impl Service {
-    /// Makes a page that this node has written as durable as its class says: on stable storage, in mirrors.
-    /// A page acknowledged so survives the failures that its class names. `Ok` too when the page is not here: then it
-    /// left, which it can only when it is durable, unless the node was given up by the others: a page of a shared space
-    /// that it had not made durable then is gone, and this an error until it is written again. Waits up to
+    /// Makes a page that this node has written as durable as its class says: on stable storage, in mirrors. A page
+    /// acknowledged so survives the failures that its class names. `Ok` too when the page is not here: then it left,
+    /// which it can only when it is durable, unless the others gave this node up: a page of a shared space that it had
+    /// not made durable then is gone, and this an error until it is written again. Waits up to
     /// [`Config::patience`](super::Config::patience) for nodes that take mirrors.
     pub async fn flush(&self, id: PageId) -> Result<(), Weak> {
         self.make_durable(id).await?;
@@ -283,7 +283,7 @@ impl Service {
         self.unregister_here(&Record::new(entry.id, entry.version, *holder));
     }
 
-    /// Where this node still has the page that it wrote, it counts the new mirror.
+    /// Counts a new mirror of a page that this node wrote, if it still has it.
     fn note_mirror_of_own(&self, entry: &Entry, node: NodeId) {
         let incarnation = self.0.home.borrow().view().incarnation(node);
         let mut store = self.store_mut();

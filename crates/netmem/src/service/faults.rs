@@ -1,5 +1,5 @@
-//! Requests for one page at the same time are one fetch: the first does it, the others wait for its outcome. A page
-//! that is prefetched is such a fetch too, behind which nobody has to stay.
+//! Requests for one page at the same time are one fetch: the first does it, the others wait for its outcome. A prefetch
+//! is such a fetch too, without a request that must wait.
 
 use crate::limits::FAULTS_MAX;
 use crate::page::{PageId, Wanted};
@@ -30,7 +30,7 @@ enum State<T> {
 #[derive(Clone, Debug)]
 struct Fault<T> {
     wanted: Wanted,
-    /// How many fetches had begun before it.
+    /// Number of fetches that had begun before it.
     turn: u64,
     waiters: u32,
     state: State<T>,
@@ -40,15 +40,15 @@ struct Fault<T> {
     begun: bool,
     /// Stable storage is being read: nothing else would be faster.
     reading: bool,
-    /// It takes too long, or its page was changed meanwhile: what comes is nobody's.
+    /// It takes too long, or its page was changed meanwhile: the result is discarded.
     disowned: bool,
 }
 
-/// The fetches under way, and those whose outcome somebody still waits for.
+/// The fetches under way, and those whose outcome a task still waits for.
 #[derive(Debug)]
 pub struct Faults<T> {
     places: Vec<Option<Fault<T>>>,
-    /// Of those under way, those that nobody had asked for.
+    /// Prefetches among those under way.
     ahead: usize,
     /// And the others.
     demand: usize,
@@ -68,8 +68,8 @@ impl<T: Clone> Faults<T> {
         Faults { places: Vec::with_capacity(FAULTS_MAX), ahead: 0, demand: 0, begun: 0 }
     }
 
-    /// A request for a page. A prefetch of it that has not begun yet is overtaken. Who comes behind must
-    /// [`poll`](Faults::poll) until it ends, or [`leave`](Faults::leave).
+    /// A request for a page. A prefetch of it that has not begun yet is overtaken. A caller that is [`Entered::Behind`]
+    /// must [`poll`](Faults::poll) until the fetch ends, or [`leave`](Faults::leave).
     pub fn enter(&mut self, wanted: Wanted) -> Entered {
         let serves = |fault: &Fault<T>| {
             let same = fault.wanted.id == wanted.id && fault.wanted.bytes == wanted.bytes;
@@ -86,7 +86,7 @@ impl<T: Clone> Faults<T> {
         self.begin(wanted, false).map_or(Entered::Full, Entered::First)
     }
 
-    /// A page is fetched that nobody has asked for. None while somebody fetches it, or when too much is under way.
+    /// Begins a prefetch. `None` while the page is being fetched, or when too much is under way.
     pub fn enter_ahead(&mut self, wanted: Wanted) -> Option<FaultNo> {
         let is_it = |fault: &Fault<T>| fault.wanted.id == wanted.id && fault.is_open();
         let known = self.places.iter().flatten().any(is_it);
@@ -106,7 +106,7 @@ impl<T: Clone> Faults<T> {
         self.fault(number).turn < first
     }
 
-    /// Fetches under way that somebody asked for.
+    /// Fetches under way on demand.
     pub fn demand(&self) -> usize {
         self.demand
     }
@@ -127,7 +127,7 @@ impl<T: Clone> Faults<T> {
         (fault.begun, fault.reading) = (true, true);
     }
 
-    /// Whether somebody has asked for it meanwhile.
+    /// Whether a request waits for it meanwhile.
     pub fn is_waited_for(&mut self, number: FaultNo) -> bool {
         self.fault(number).waiters > 0
     }
@@ -140,7 +140,7 @@ impl<T: Clone> Faults<T> {
         fault.disowned
     }
 
-    /// A page is not any more what it was when somebody began to fetch it unasked.
+    /// Disowns the prefetches of pages that have changed.
     pub fn cancel(&mut self, changed: impl Fn(PageId) -> bool) {
         if self.ahead > 0 {
             let ahead = self.places.iter_mut().flatten().filter(|fault| fault.ahead);

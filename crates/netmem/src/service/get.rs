@@ -29,7 +29,7 @@ pub struct Got {
     pub version: Version,
     /// Its bytes.
     pub data: Frame,
-    /// Where it was.
+    /// Its origin.
     pub source: Source,
 }
 
@@ -67,7 +67,7 @@ pub(super) enum Miss {
     NoMemory,
 }
 
-/// How far a search has come.
+/// State of a search.
 #[derive(Clone, Copy, Debug)]
 struct Trail {
     hops: u8,
@@ -95,8 +95,8 @@ enum Step {
 
 impl Service {
     /// A page in version `wanted.at_least` or a newer one, of `wanted.bytes` bytes: from this node's memory, another
-    /// one's, or stable storage. Waits for at most [`Config::patience`](super::Config::patience) and what stable
-    /// storage takes.
+    /// node's, or stable storage. Waits for at most [`Config::patience`](super::Config::patience) and a read of stable
+    /// storage.
     pub async fn get(&self, wanted: Wanted) -> Result<Got, GetError> {
         let (start, mut began) = (self.cx().now(), self.begin_get());
         let earlier = self.fetches().begun();
@@ -306,7 +306,7 @@ impl Service {
                 break;
             }
             if trail.hops > HOPS_MAX {
-                // nobody else has it: the directory will have heard of more in a while
+                // no other node has it: the directory will have heard of more in a while
                 self.rest(&mut trail).await;
                 trail.hops = 0;
             }
@@ -340,7 +340,7 @@ impl Service {
             return self.ask(hint, wanted, trail, None).await;
         }
         let Some(homes) = self.0.home.borrow().homes(wanted.id) else {
-            // without a view nobody is known, but for a space of its own somebody may have it
+            // without a view no node is known, but pages of this node's own space may be at one
             let own = wanted.id.space.owner() == Some(self.me());
             return Step::Miss(if own { Miss::Unknown } else { Miss::Unreachable });
         };
@@ -495,7 +495,7 @@ impl Service {
         // one guess may lead to another; after that the directory knows better: guesses can go round in a circle
         let first = trail.hops == 1;
         trail.hint = hint.filter(|node| first && *node != self.me() && *node != stale.node);
-        // that this node has the only mirror may be an old guess of who has it no more: he is not asked again
+        // this node's mirror as the only one may be an old guess of a node that has it no more: that is not asked again
         trail.stale = Some(stale).filter(|stale| stale.node != self.me());
         Step::Again
     }
@@ -568,8 +568,8 @@ impl Miss {
         version >= self.newest() && !matches!(self, Miss::Freed)
     }
 
-    /// What that means where stable storage does not have the page either. A version that somebody has seen, and nobody
-    /// has any more, is lost.
+    /// The error where stable storage does not have the page either. A version that was seen once and has no copy any
+    /// more is lost.
     pub(super) fn without_backing(self, wanted: Wanted) -> GetError {
         match self {
             Miss::Unknown if wanted.at_least == Version(0) => GetError::Unknown,

@@ -1,4 +1,4 @@
-//! Where a node believes pages of shared spaces to be: a request that is right saves the way by the directory.
+//! Guessed holders of pages of shared spaces: a right one saves the hop over the directory.
 
 use crate::index::{BYTES_PER_ENTRY, Index};
 use crate::page::PageId;
@@ -7,7 +7,7 @@ use wire::NodeId;
 #[derive(Clone, Copy, Debug, Default)]
 struct Guess {
     id: PageId,
-    /// 0 is nobody: the place is free.
+    /// 0 is none: the entry is free.
     node: NodeId,
 }
 

@@ -1,6 +1,6 @@
 //! Pages of processes that are no nodes: regions of a program beside the cluster. Such a process is the directory of
-//! its pages (SOSP'95, non-shared pages: no hop), so nothing of them is registered here; it chooses who has them, and
-//! makes mirrors again. What a node does for it is to keep them as long as it hears of the process.
+//! its pages (SOSP'95, non-shared pages: no hop), so nothing of them is registered here; it chooses the holders, and
+//! makes mirrors again. A node keeps its pages as long as it hears of the process.
 
 use super::{Config, Service, Up, View};
 use crate::limits::GUEST_SPAN;
@@ -30,7 +30,7 @@ impl Guests {
         self.0.remove(&space);
     }
 
-    /// Takes those out that were silent for too long: their pages are nobody's.
+    /// Removes spaces whose process was silent for too long: nothing needs their pages.
     pub fn take_silent(&mut self, now: Time) -> Vec<SpaceId> {
         let silent = |heard: &Time| now.since(*heard) >= GUEST_SPAN;
         let gone = self.0.iter().filter(|(_, heard)| silent(heard)).map(|(space, _)| *space);

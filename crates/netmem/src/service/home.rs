@@ -20,7 +20,7 @@ use members::replicas::Repairs;
 use members::{Membership, Up, View};
 use wire::{NodeId, Time};
 
-/// Where a request for a page goes from its directory.
+/// The directory's decision on a request for a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
     /// To a holder, which should have this.
@@ -34,7 +34,7 @@ pub enum Route {
 pub struct Change {
     /// Nodes that are gone and nodes that came.
     pub members: members::Change,
-    /// Where entries were kept before.
+    /// The slots of the view before.
     slots: Option<Slots>,
     /// Hard entries for homes that do not know them.
     pub handover: Vec<(NodeId, Record)>,
@@ -115,8 +115,8 @@ impl Home {
         (!self.is_freed(space)).then_some(doubtful)
     }
 
-    /// Whether a copy of a page may be kept: its space exists, and this node would be told that the copy is outdated.
-    /// In no view it is known to nobody.
+    /// Whether a copy of a page may be kept: its space exists, and this node would be told that the copy is outdated,
+    /// which in no view it is not.
     pub fn may_keep(&self, id: PageId) -> bool {
         let is_told = id.space.owner().is_some() || self.members.is_member();
         is_told && !self.is_freed(id.space)
@@ -168,7 +168,7 @@ impl Home {
         self.homes(id).is_some_and(|homes| homes.has(self.members.me()))
     }
 
-    /// Whether all nodes have told what they hold since the view changed. What is not known then is nowhere.
+    /// Whether all nodes have reported their copies since the view changed. A page that is not known then is nowhere.
     pub fn is_settled(&self) -> bool {
         self.members.is_settled()
     }
@@ -178,7 +178,7 @@ impl Home {
         id.space.owner().is_some_and(|owner| self.members.is_outlived(owner, view))
     }
 
-    /// Where a request goes. `random` chooses among several holders.
+    /// Routes a request. `random` chooses among several holders.
     pub fn direct(&mut self, get: &Get, random: u64) -> Route {
         if self.freed.has(get.id.space) {
             return Route::Back(GetReply::Freed);
@@ -196,13 +196,13 @@ impl Home {
         }
         match self.directory.look_up(get.id, get.at_least) {
             Lookup::Held(entry) => self.holder(entry, &avoid, random),
-            // before all have told somebody may have a newer version
+            // until all have reported, another node may have a newer version
             Lookup::Lost(version) if self.knows_all(get.id) => Route::Back(GetReply::Lost(version)),
             Lookup::Lost(_) | Lookup::Unknown => self.route_unlisted(get, &avoid),
         }
     }
 
-    /// Where a request goes for a page without an entry.
+    /// Routes a request for a page without an entry.
     fn route_unlisted(&self, get: &Get, avoid: &[Option<NodeId>]) -> Route {
         let told = self.unlisted.get(get.id).filter(|told| told.version >= get.at_least);
         match told {
@@ -235,14 +235,14 @@ impl Home {
         GetReply::Unknown { settled: self.knows_all(id) }
     }
 
-    /// Whether a page that this node knows nothing of is in nobody's memory.
+    /// Whether a page without an entry here is in no node's memory.
     pub fn knows_all(&self, id: PageId) -> bool {
         let own = id.space.owner() == Some(self.members.me());
         own || (self.is_primary(id) && self.is_settled() && !self.unlisted.may_have(id))
     }
 
-    /// A holder did not have what it should. A mirror's word is not taken for that: it may be a late one. Where a clean
-    /// copy's is, the copy has come again: nobody knows of it from now on, so that it is to go.
+    /// A holder did not have what it should. A mirror's denial is not believed: it may be late. A clean copy's is: if
+    /// the copy has come again, it is unknown from now on, so it must be dropped.
     fn handle_stale(&mut self, id: PageId, stale: &Stale) {
         let Stale { node, incarnation, version } = *stale;
         let holder = Holder { node, incarnation, role: Role::Clean };
@@ -251,7 +251,7 @@ impl Home {
         }
     }
 
-    /// A node says that it, or another one, holds a page. Who has to drop a copy for that is told.
+    /// A node reports that it, or another one, holds a page. Holders that must drop a copy for that are notified.
     pub fn register(&mut self, record: &Record) -> Verdict {
         if self.freed.has(record.id.space) {
             return Verdict::Freed;
@@ -276,7 +276,7 @@ impl Home {
     }
 
     /// A holder that calls its former mirror a clean copy knows that its version is on stable storage, which this
-    /// directory may have missed. It would take him for a mirror for ever.
+    /// directory may have missed. It would count it as a mirror for ever.
     fn note_written(&mut self, record: &Record) {
         if was_mirror(record) {
             self.handle_written(record.id, record.version);
@@ -308,8 +308,8 @@ impl Home {
         }
     }
 
-    /// What has no room is remembered where somebody depends on it. Who offers to be the successor of what is only
-    /// remembered is not refused: another home may have told that one's holders to drop it.
+    /// A hard record without room is remembered. A successor of a version that is only remembered is not refused:
+    /// another home may have told the holders of that one to drop it.
     fn refuse(&mut self, record: &Record, refusal: Refusal) -> Verdict {
         if refusal != Refusal::Full || !(record.lost || record.holder.role.is_hard()) {
             return refusal.into();
@@ -382,7 +382,7 @@ impl Home {
         Verdict::Done
     }
 
-    /// A version is on stable storage. Nobody needs an older one any more, and who has it is told why.
+    /// A version is on stable storage. Older ones are obsolete, and their holders are notified.
     pub fn handle_written(&mut self, id: PageId, version: Version) {
         self.directory.handle_written(id, version);
         self.unlisted.remove(id, version);
@@ -392,7 +392,7 @@ impl Home {
         }
     }
 
-    /// All who were to drop a copy of a page have.
+    /// All holders that were to drop a copy of a page have.
     pub fn handle_dispersed(&mut self, id: PageId) {
         if self.directory.entry(id).is_some_and(|entry| !entry.is_bare()) {
             self.directory.handle_dispersed(id);
@@ -441,7 +441,7 @@ impl Home {
         self.repairs.handle_end(now, id, whole);
     }
 
-    /// Pages that lack a mirror, or may: of those without an entry nobody knows.
+    /// Pages that lack a mirror, or may: of those without an entry it is not known.
     pub fn deficit(&self) -> usize {
         let lacks = |id: &PageId| {
             self.directory.entry(*id).is_some_and(|entry| entry.mirrors_missing() > 0)
@@ -473,8 +473,8 @@ impl Home {
         Some(change)
     }
 
-    /// This node's incarnation is over: it is nobody's home, and what `others` had of its private spaces is gone.
-    /// Answers with the number of pages that are lost by that.
+    /// This node's incarnation is over: it is no home any more, and the copies of its private spaces at `others` are
+    /// gone. Returns the number of pages that are lost by that.
     pub fn handle_end(&mut self, others: &[(NodeId, u64)]) -> u64 {
         let me = self.members.me();
         self.directory.retain(|entry| entry.id.space.owner() == Some(me), |_| ());
@@ -530,8 +530,8 @@ impl Home {
         there && (what == op::WRITTEN || self.is_worthless(record))
     }
 
-    /// Whether what a holder was told to drop is still of no use to anybody: he may have been given it again, and is
-    /// known to have it.
+    /// Whether the copy that a holder was told to drop is still obsolete: it may have been given it again, and be known
+    /// as a holder.
     fn is_worthless(&self, record: &Record) -> bool {
         let Record { id, version, holder, .. } = *record;
         let known = |entry: &Entry| entry.holders.iter().any(|other| other.node == holder.node);

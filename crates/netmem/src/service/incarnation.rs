@@ -1,10 +1,10 @@
-//! Which incarnation this node takes part in, as the members' registry counts them, and what it may believe meanwhile.
+//! The incarnation in which this node takes part, by the members' registry, and what it may believe meanwhile.
 //!
-//! A node that others gave up, whether its process ended or was only paused, is nobody's holder any more: others have
-//! freed what they had of its spaces and mirrored anew what it had of theirs, and they may have written to pages whose
-//! copies it has. So it begins another incarnation. Of the one before it keeps what only it can have written and has
-//! still: the pages of its private spaces in its own frames, without mirrors, and guests' pages, whose processes alone
-//! say what is worth something. Between the end of its lease and the next view it believes no copy of a shared page.
+//! A node that others gave up, whether its process ended or was only paused, is no holder any more: others have freed
+//! their copies of its spaces and re-replicated its copies of theirs, and they may have written to pages whose copies
+//! it has. So it begins another incarnation. From the one before it keeps what only it can have written and has still:
+//! the pages of its private spaces in its own frames, without mirrors, and guests' pages, whose processes alone say
+//! which are current. Between the end of its lease and the next view it believes no copy of a shared page.
 
 use super::Service;
 use super::events::Event;
@@ -88,7 +88,8 @@ impl Service {
         self.set_view(view);
     }
 
-    /// Until when nobody takes this node, in this incarnation, for dead. Without a word it is so for ever.
+    /// Extends the period in which no other node takes this one, in this incarnation, for dead. Without a lease it
+    /// never ends.
     pub fn set_lease(&self, incarnation: u64, until: Time) {
         self.0.home.borrow_mut().members_mut().handle_lease(incarnation, until);
     }
@@ -129,14 +130,14 @@ impl Service {
         self.writing().iter().map(|(id, _)| id).filter(|id| pages.may_write(*id)).collect()
     }
 
-    /// Whether what was asked for in a view of this number may be kept: who has written the page since, and went down,
-    /// had nobody here to tell, and the directory of today does not know.
+    /// Whether the answer to a request of this view may be kept: a node that has written the page since, and went down,
+    /// found no copy here to invalidate, and the present directory does not know of the write.
     pub(super) fn is_of_today(&self, id: PageId, began: u64) -> bool {
         id.space.owner().is_some() || began == self.view_number()
     }
 
-    /// Where a request goes, by this node's directory. A page that it does not know is nowhere only while no other node
-    /// takes this one for dead: else another directory may know better by now.
+    /// Routes a request by this node's directory. A page without an entry is nowhere only while no other node takes
+    /// this one for dead: else another directory may know better by now.
     pub(super) fn direct(&self, get: &Get) -> Route {
         let route = self.at_home(|home| home.direct(get, self.cx().random()));
         match route {

@@ -33,12 +33,12 @@ impl Latency {
         self.recent += 1;
     }
 
-    /// How many are counted now.
+    /// Number of samples counted now.
     pub fn samples(&self) -> u64 {
         self.counts.iter().map(|count| u64::from(*count)).sum()
     }
 
-    /// What `per_mille` of them did not exceed, at most a quarter more than the exact value; `None` without any.
+    /// The quantile of `per_mille`, at most a quarter more than the exact value; `None` without samples.
     pub fn quantile(&self, per_mille: u32) -> Option<Duration> {
         let rank = (self.samples() * u64::from(per_mille)).div_ceil(1000).max(1);
         let mut below = 0;

@@ -21,7 +21,7 @@ pub struct Writer {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Grant {
-    /// `None` while nobody writes and one is being chosen.
+    /// `None` while no node writes and a writer is being chosen.
     writer: Option<Writer>,
     /// It is being taken away.
     changing: bool,
@@ -116,8 +116,8 @@ impl Leases {
         Begun::Take(held.writer)
     }
 
-    /// It has been taken from whoever had it and had written `version`, and goes to `writer`; `None` when it could
-    /// not be taken, or nobody knows. Answers with the version that the new lease begins with.
+    /// It has been taken from its holder, which had written `version`, and goes to `writer`; `None` when it could not
+    /// be taken, or the outcome is not known. Returns the version that the new lease begins with.
     pub fn end(&mut self, id: PageId, writer: Option<Writer>, version: Version) -> Version {
         let turn = self.next_turn();
         let Some(held) = self.held.get_mut(&id) else { return version };
@@ -135,9 +135,9 @@ impl Leases {
         newest
     }
 
-    /// There is to be room for another lease: the one that was granted longest ago changes hands, and nobody is to have
-    /// it next. `None` when all are changing hands already. Then [`end`](Leases::end) says that it could not be taken,
-    /// or [`forget`](Leases::forget) that it was.
+    /// Makes room for another lease: revokes the one that was granted longest ago, without a successor. `None` when all
+    /// are changing hands already. Then [`end`](Leases::end) says that it could not be taken, or
+    /// [`forget`](Leases::forget) that it was.
     pub fn begin_oldest(&mut self) -> Option<(PageId, Writer)> {
         let granted = self.held.iter_mut().filter(|(_, held)| !held.changing);
         let oldest = granted.filter_map(|(id, held)| Some((*id, held.writer?, held)));
@@ -146,7 +146,7 @@ impl Leases {
         Some((id, writer))
     }
 
-    /// A lease was given back for which nobody asks; `version` is the newest that was written.
+    /// A lease was given back without a request for it; `version` is the newest that was written.
     pub fn forget(&mut self, id: PageId, version: Version) {
         let Some(held) = self.held.remove(&id) else { return };
         let newest = held.version.max(version);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens in whatever order, who has the lease got it after the one before gave it back or went down.
+        /// Any operations in any order: a lease is granted after the one before was given back or its holder went down.
         #[test]
         fn a_page_has_one_writer(ops in prop::collection::vec(op(), 1..200)) {
             let (mut leases, mut holds, mut asking) = (Leases::default(), None, None);
@@ -260,7 +260,7 @@ mod tests {
         assert_eq!(leases.writer(PAGE), None);
     }
 
-    /// Whatever is not known of the lease before: what it may have written, the next one does not write.
+    /// Versions that an earlier lease may have written are not written by the next one.
     #[test]
     fn every_lease_has_versions_of_its_own() {
         let (one, other) = (writer(1, 1), writer(2, 1));
@@ -272,7 +272,7 @@ mod tests {
         // known to the last word
         leases.begin(PAGE, other);
         assert_eq!(leases.end(PAGE, Some(other), Version(first.0 + 7)), Version(first.0 + 7));
-        // given back, and nobody heard of it: to the same one, and to another one
+        // given back, but the return was lost: to the same one, and to another one
         for to in [other, one] {
             leases.begin(PAGE, one);
             leases.end(PAGE, None, Version(0));

@@ -117,7 +117,7 @@ impl Leaving {
         self.pages.iter().find(|l| l.id == id && l.version >= at_least && !l.back)
     }
 
-    /// Forgets all that `goes`. What a task carries it will find forgotten.
+    /// Forgets all pages that `goes` selects. A task that carries one finds it forgotten.
     pub fn forget(&mut self, goes: impl Fn(PageId) -> bool) {
         self.retain(|leaves| !goes(leaves.id));
     }
@@ -128,8 +128,8 @@ impl Leaving {
     }
 }
 
-/// A page that travels along with a request. Of a request that is given up, or that nobody answers, it is not known
-/// whether its page was taken in.
+/// A page that travels along with a request. When the request is given up or not answered, it is not known whether its
+/// page was taken in.
 struct Along<'a> {
     service: &'a Service,
     to: NodeId,
@@ -183,7 +183,7 @@ impl Service {
         self.withdraw(&held);
         let Removed { page, stored } = held;
         let candidate = self.candidate(&page, copy);
-        // what was fetched unasked, and not asked for, is nowhere missed; what this node writes nobody else may have
+        // a prefetched page without a request is missed nowhere; a page that this node writes must not be elsewhere
         let stays = unused || self.writing().has(page.id);
         let target = if stays { None } else { self.target(None, candidate) };
         let leaves = target.map(|to| Leaves {
@@ -459,7 +459,7 @@ pub(super) const SWAP_BYTES: usize = 64;
 pub(super) struct Evicted {
     held: Removed,
     copy: bool,
-    /// It was prefetched, and nobody came.
+    /// It was prefetched and not used.
     unused: bool,
 }
 

@@ -37,8 +37,8 @@ impl Service {
         (0..usize::from(ask.pages)).map(|at| self.holding(page_at(ask.first, at), pick)).collect()
     }
 
-    /// A page that a node writes to is not sent to others ahead of time. That no node has a page is said only when
-    /// everybody has told what he has.
+    /// A page with a writer is not sent to others ahead of time. `Nowhere` is answered only when all nodes have
+    /// reported their copies.
     fn holding(&self, id: PageId, pick: usize) -> Holding {
         let mut home = self.0.home.borrow_mut();
         if home.leases().writer(id).is_some() || home.is_freed(id.space) {
@@ -86,8 +86,8 @@ impl Service {
         self.cx().reply(request, answer);
     }
 
-    /// What travels ahead is on stable storage, so that a copy of it is nobody's business, and nobody writes to it; or
-    /// it is a mirror that goes to its owner.
+    /// Only two kinds of pages are sent ahead: those on stable storage without a writer, whose copies need no
+    /// bookkeeping, and mirrors that go to their owner.
     fn copy_ahead(&self, id: PageId, ask: &GetMulti, source: NodeId) -> Option<(PageStamp, Frame)> {
         if self.writing().has(id) || self.doubts(id) {
             return None;

@@ -1,7 +1,7 @@
 //! Notices to other nodes for which nothing waits: copies that came and went.
 //!
-//! A holder cannot detect that its copy is stale, or its mirror none any more. So what says that is owed: it has
-//! room of its own, which it takes until it has arrived, and nothing is begun for which that room may be too little.
+//! A holder cannot detect that its copy is stale, or its mirror none any more. So such notices are retried until
+//! acknowledged: they have room of their own, and nothing is begun for which that room may be too little.
 
 use crate::directory::Holder;
 use crate::limits::{NOTICES_MAX, OWED_MAX};
@@ -21,7 +21,7 @@ struct Notice {
 #[derive(Debug, Default)]
 pub struct Notices {
     queue: VecDeque<Notice>,
-    /// Those that are owed, under way or not.
+    /// Notices to be retried until acknowledged, under way or not.
     owed: usize,
     /// The others that wait.
     others: usize,

@@ -1,5 +1,5 @@
-//! Tasks that do what is owed to copies of this node's pages: mirrors are registered and unregistered until their
-//! directories have heard, and pages whose mirrors all went down are made durable again.
+//! Tasks for duties towards copies of this node's pages: mirrors are registered and unregistered until their
+//! directories have acknowledged it, and pages whose mirrors all went down are made durable again.
 //!
 //! A mirror's sender was told that it does not count while a directory has not heard of it. It stays here all the same:
 //! the other directory may know of it already, and has told the holders of the version before to drop theirs.
@@ -16,7 +16,7 @@ use node::{Bug, all};
 use wire::NodeId;
 
 impl Service {
-    /// The task that does what is owed of one kind.
+    /// The task for duties of one kind.
     pub(super) async fn do_owed(self, kind: Kind) {
         loop {
             let more = self.0.events.wait(kind.event());

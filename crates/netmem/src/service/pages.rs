@@ -59,7 +59,7 @@ pub struct Pages {
     writing: Writing,
     /// Remains of an incarnation that is over.
     remains: Remains,
-    /// Mirrors that are being handed on: no new version may take their places meanwhile.
+    /// Mirrors that are being migrated: no new version may take their places meanwhile.
     handed_on: BTreeSet<PageId>,
     /// Spaces that were freed while pages of them were in the middle of something.
     unfinished: Vec<SpaceId>,
@@ -283,7 +283,7 @@ impl Pages {
         self.handed_on.contains(&id)
     }
 
-    /// A mirror is being handed on, from now on or not any more.
+    /// Marks a mirror as being migrated, or not any more.
     pub fn set_handed_on(&mut self, id: PageId, is: bool) {
         match is {
             true => drop(self.handed_on.insert(id)),
@@ -360,7 +360,7 @@ mod tests {
         Stored { written: true, ..Stored::new(data, checksum) }
     }
 
-    /// A page that this node has written, and nobody else has.
+    /// Writes to a page that has no other copy.
     fn write(pages: &mut Pages, id: PageId) -> FrameNo {
         let durability = Durability::Dirty { copies: 0 };
         let class = Class::Volatile;

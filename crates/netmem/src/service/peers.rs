@@ -50,7 +50,7 @@ impl Peers {
         self.guesses.put(id, node);
     }
 
-    /// Where a page was taken to be it is not.
+    /// A guess proved wrong.
     pub fn forget(&mut self, id: PageId) {
         self.guesses.forget(id);
     }

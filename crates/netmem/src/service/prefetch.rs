@@ -1,11 +1,10 @@
-//! Pages come before they are asked for (PGMS: Voelker and others, SIGMETRICS'98; trends: Leap, Al Maruf and Chowdhury,
-//! USENIX ATC'20).
+//! Prefetch (PGMS: Voelker and others, SIGMETRICS'98; trends: Leap, Al Maruf and Chowdhury, USENIX ATC'20).
 //!
-//! Three rules keep a hint from doing harm. **Target**: a page that nobody has asked for takes a free frame, or that
-//! of a page that was last used longer ago than it is expected to be used ahead, here and in other nodes; at most one
-//! frame in [`AHEAD_SHARE`] is taken so, and a page whose time passes without a use is the first to leave. **Order**:
-//! a fetch that somebody waits for never waits for one that nobody waits for, but for the very page. **Amount**: a
-//! plan has at most [`NEAR_MAX`] pages on their way here and [`FAR_MAX`] elsewhere that were not used, a trend its
+//! Three rules keep a hint from doing harm. **Target**: a prefetched page takes a free frame, or that of a page that
+//! was last used longer ago than it is expected to be used ahead, here and in other nodes; at most one frame in
+//! [`AHEAD_SHARE`] is taken so, and a page whose time passes without a use is the first to leave. **Order**: a demand
+//! fetch never waits for a prefetch, but for that of the very page. **Amount**: a plan has at most [`NEAR_MAX`] pages
+//! on their way here and [`FAR_MAX`] elsewhere that were not used, a trend its window.
 //! window.
 
 use super::ahead::{Batch, Seen, Target, Work};
@@ -49,15 +48,15 @@ pub enum Hint {
 #[error("{PLANS_MAX} plans are open on this node: close one first")]
 pub struct TooManyPlans;
 
-/// The pages that a program will use, in their order. What it says is taken back when this is dropped.
+/// The pages that a program will use, in their order. Dropping it withdraws the hints.
 pub struct Plan {
     service: Service,
     number: usize,
 }
 
 impl Plan {
-    /// After all that was said before, the program will use these pages. `Full` when too many runs wait for their use:
-    /// say it again later. Pages that are neighbours are better said as one run than one by one.
+    /// Appends pages that the program will use. `Full` when too many runs wait for their use: try again later. One run
+    /// of adjacent pages is better than one call for each.
     pub fn add(&self, run: Run) -> Result<(), Full> {
         self.service.0.ahead.borrow_mut().add(self.number, run)?;
         self.service.count(|counters| counters.hinted += u64::from(run.pages));
@@ -65,7 +64,7 @@ impl Plan {
         Ok(())
     }
 
-    /// As [`add`](Plan::add), a list: neighbours in it become runs. Answers with how many of the pages were added.
+    /// As [`add`](Plan::add), of a list: adjacent pages in it become runs. Returns the number of pages added.
     pub fn add_list(&self, pages: &[PageId]) -> usize {
         let follows = |one: &PageId, next: &PageId| {
             one.space == next.space && one.index.checked_add(1) == Some(next.index)
@@ -180,7 +179,7 @@ impl Service {
         }
     }
 
-    /// A fetch has ended: there may be room for one that nobody waits for.
+    /// A fetch has ended: there may be room for a prefetch.
     pub(super) fn ease_ahead(&self) {
         if self.0.ahead.borrow().held_up {
             self.raise(Event::PrefetchDue);
@@ -218,7 +217,7 @@ impl Service {
         self.target(None, Candidate { age, reused: true, duplicate: false, chances })
     }
 
-    /// Begins to fetch the pages of a batch that nobody fetches and that are not here.
+    /// Begins to fetch the pages of a batch that are not here and not being fetched.
     pub(super) fn open_slots(&self, batch: &Batch) -> [Option<First<'_>>; PAGES] {
         std::array::from_fn(|at| {
             let wanted = batch.page(at)?;
@@ -228,8 +227,8 @@ impl Service {
         })
     }
 
-    /// A page that was prefetched is there. When it was changed meanwhile, or somebody who waited for it has got it
-    /// otherwise, it is dropped.
+    /// A prefetched page has arrived. It is dropped when it was changed meanwhile, or when a request that waited for it
+    /// was served otherwise.
     pub(super) fn arrive(
         &self,
         slot: First<'_>,
@@ -250,7 +249,7 @@ impl Service {
         slot.end(Ok(Got { version: stamp.version, data, source }));
     }
 
-    /// Keeps a page: as any other when somebody waits for it by now, else where it is in nobody's way.
+    /// Keeps a page: as any other when a request waits for it by now, else as a prefetched one.
     fn keep_ahead(
         &self,
         stamp: &PageStamp,
@@ -294,7 +293,7 @@ impl Service {
         matches!(own.durability, Durability::Dirty { copies } if copies >= needed).then_some(own)
     }
 
-    /// How many more pages may wait for their first use.
+    /// Pages that may still be added to those that wait for their first use.
     fn ahead_room(&self, store: &Store) -> u32 {
         match self.cx().has_bug(Bug::AheadUnbounded) {
             true => u32::MAX,
@@ -302,7 +301,7 @@ impl Service {
         }
     }
 
-    /// Makes room for a page that nobody has asked for, of pages that are used later.
+    /// Makes room for a prefetched page, by evicting pages that are used later.
     fn make_room_ahead(&self, bytes: usize, time_to_use: Age) -> bool {
         loop {
             let mut store = self.store_mut();

@@ -76,8 +76,8 @@ impl Service {
         Ok(self.me())
     }
 
-    /// Registers a page that was taken in. What cannot be registered goes again, but for a mirror that counts already
-    /// where it was heard of.
+    /// Registers a page that was taken in. A page that cannot be registered is dropped again, but for a mirror that a
+    /// directory counts already.
     pub(super) async fn register_taken(
         &self,
         record: &Record,
@@ -225,7 +225,7 @@ impl Service {
                     return Ok(node);
                 }
                 Ok(PutReply { stored: Err(no), .. }) => last = no,
-                // it may have it, or not: nobody counts on it, and if it has, the directories hear of it
+                // it may have it, or not: no mirror is counted, and if it has, the directories hear of it
                 Err(_) => (),
             }
             if last == No::Freed {
@@ -236,8 +236,8 @@ impl Service {
     }
 
     /// Of the nodes that are up, the one with the older frame of two that are drawn (Mitzenmacher, The Power of Two
-    /// Choices, TPDS 2001). Nobody who is to be avoided; and of the others those on machines of their own, else
-    /// those on this one: then at least the mirrors are on two.
+    /// Choices, TPDS 2001). None that is to be avoided; and of the others those on machines of their own, else those on
+    /// this one: then at least the mirrors are on two.
     fn mirror_target(&self, avoid: &Avoid) -> Option<NodeId> {
         let (home, epochs) = (self.0.home.borrow(), self.0.epochs.borrow());
         let machine = |node: &NodeId| home.view().machine(*node);
@@ -272,8 +272,8 @@ impl Service {
         self.mirror(&put, &data, &RefCell::new(avoid)).await
     }
 
-    /// Where this node has written a newer version in its mirror's place, that one is made durable instead; where it
-    /// has taken a newer mirror in, that one is about to be registered.
+    /// Reaction to a repair of a mirror that is not here: if this node has written a newer version in its place, that
+    /// one is made durable instead; if it has taken a newer mirror in, that one is about to be registered.
     async fn without_mirror(&self, ask: &MirrorAgain) -> No {
         let newer = {
             let store = self.store();
@@ -300,7 +300,7 @@ impl Service {
         (page.version == ask.version).then(|| (put, stored.data.clone()))
     }
 
-    /// A mirror of a page that somebody needs, from this node.
+    /// A mirror, sent by this node, of a page that needs one.
     pub(super) fn put_of(&self, stamp: PageStamp, copies: u8) -> Put {
         Put { incarnation: self.incarnation(), ..offer(stamp, copies) }
     }

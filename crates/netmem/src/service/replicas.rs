@@ -9,7 +9,7 @@ use members::replicas::Repairs;
 use std::time::Duration;
 use wire::{NodeId, Time};
 
-/// The kinds of what is owed to a copy, with a task each.
+/// Kinds of duties towards a copy, with a task each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A mirror is here of which a directory has not heard.
@@ -47,7 +47,7 @@ impl Kind {
     }
 }
 
-/// The queues of what is owed.
+/// The queues of duties.
 pub struct Replicas {
     owed: [Repairs<Record, Record>; 3],
 }
@@ -70,7 +70,7 @@ impl Replicas {
         self.owed[kind as usize].rests_until()
     }
 
-    /// Something is owed from now on.
+    /// Queues a duty.
     pub fn handle_owed(&mut self, kind: Kind, record: Record) {
         self.owed[kind as usize].insert(kind.key(&record), record);
     }
@@ -80,7 +80,7 @@ impl Replicas {
         self.owed[kind as usize].handle_end(now, kind.key(record), done);
     }
 
-    /// The next one that is owed; it stays known until it [is done](Replicas::handle_end).
+    /// The next duty; it stays known until it [is done](Replicas::handle_end).
     pub fn poll_owed(&mut self, now: Time, kind: Kind) -> Option<Record> {
         self.owed[kind as usize].poll(now).map(|(_, record)| record)
     }

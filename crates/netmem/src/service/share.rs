@@ -1,9 +1,9 @@
 //! The memory that a node lends while it runs: less when its machine is short of memory, more again later.
 //!
-//! A smaller share begins to hold at once, for what would come in. What is here leaves in this order: other nodes'
-//! clean pages, by age and to where there is room; the node's own down to what it is guaranteed, made durable first;
-//! then mirrors, each only when its directory says that the page has mirrors enough without this one, which it sees to.
-//! A page that finds no room elsewhere stays, and counts as [`Share::over`] until it does. So nothing promised is lost.
+//! A smaller share applies at once to pages that would come in. Pages that are here leave in this order: other nodes'
+//! clean pages, by age and to nodes with room; the node's own down to what it is guaranteed, made durable first; then
+//! mirrors, each only when its directory says that the page has mirrors enough without this one, which it sees to. A
+//! page that finds no room elsewhere stays, and counts as [`Share::over`] until it does. So nothing promised is lost.
 //!
 //! ```text
 //!   this node ──HAND_ON──► directory ──MIRROR_AGAIN──► this node ──PUT──► another ──REGISTER──► both directories
@@ -11,7 +11,7 @@
 //!       └────── Ok ────────────┘
 //! ```
 //!
-//! Pages of processes that are no nodes ([`guests`](super::guests)) stay: the process alone knows who else has them.
+//! Pages of processes that are no nodes ([`guests`](super::guests)) stay: the process alone knows their other holders.
 
 use super::events::Event;
 use super::leave::evict;
@@ -39,9 +39,8 @@ pub struct Share {
 }
 
 impl Service {
-    /// Pages may take `bytes` bytes from now on, at most [`Config::bytes`](super::Config::bytes); a page that is longer
-    /// than that has no room here. Pages that do not fit any more leave in the background, those first that nobody will
-    /// miss.
+    /// Limits pages to `bytes` bytes from now on, at most [`Config::bytes`](super::Config::bytes); a page that is
+    /// longer than that has no room here. Pages that do not fit any more leave in the background, least valuable first.
     pub fn set_share(&self, bytes: usize) {
         self.store_mut().resize(bytes);
         self.raise(Event::ShareChanged);
@@ -60,7 +59,7 @@ impl Service {
     }
 
     /// Gives memory that is not lent any more back to the system, in whole stretches of the pool, which are cleared of
-    /// pages for that. What is taken of them again later is touched again.
+    /// pages for that. A stretch that is used again is touched again.
     pub(super) fn return_memory(&self) {
         let (frames, share) = (self.cx().frames(), self.share());
         let wanted = (share.most - share.bytes) / STRETCH_BYTES;
@@ -216,8 +215,8 @@ impl Service {
         }
     }
 
-    /// A node's mirror counts no more: first the other directory, then this one and the page's writer here.
-    /// Where it is not known, somebody asks again whose answer was lost.
+    /// Retires a mirror of a node: first the other directory, then this one and the page's writer here. A mirror that
+    /// is not known was retired by an earlier request whose answer was lost.
     async fn retire(&self, entry: &Entry, from: NodeId, view: u64) -> Result<NodeId, No> {
         let other =
             entry.mirror_holders().find(|h| h.node != from).map(|h| h.node).ok_or(No::NotHere)?;
@@ -248,7 +247,7 @@ impl Service {
         reply.ok().filter(|reply| reply.status == 0).map(drop).ok_or(No::Unregistered)
     }
 
-    /// Where this node still has the page that it wrote, it counts those mirrors that the directory here knows of.
+    /// Counts, for a page that this node wrote and still has, the mirrors that the directory here knows of.
     fn renew_mirrors(&self, id: PageId, version: Version) {
         let home = self.0.home.borrow();
         let Some(entry) = home.directory().entry(id).filter(|e| e.version == version) else {

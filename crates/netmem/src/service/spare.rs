@@ -15,8 +15,8 @@ use endpoint::limits::{PAGE_BYTES, STRETCH_BYTES};
 use endpoint::{Frame, FrameMut};
 
 impl Service {
-    /// As [`get`](Service::get), for who keeps the page himself: no copy of it stays in this node's frames of the
-    /// service, and none has to leave them for it. Of a space without stable storage.
+    /// As [`get`](Service::get), for a caller that keeps the page itself: no copy of it stays in this node's frames of
+    /// the service, and none has to leave them for it. Of a space without stable storage.
     pub async fn take_out(&self, wanted: Wanted) -> Result<Got, GetError> {
         let (start, began) = (self.cx().now(), self.begin_get());
         let doubtful = self.doubtful(wanted.id).ok_or(GetError::Freed)?;

@@ -97,8 +97,8 @@ impl Store {
         Store { memory: Memory::new(config), places, used: 0, limit, most: limit }
     }
 
-    /// Pages may take so many bytes from now on, at most as many as at the beginning. What is here stays until it is
-    /// taken; nothing new comes in before.
+    /// Limits pages to so many bytes from now on, at most as many as at the beginning. Pages that are here stay until
+    /// they are taken; no new one comes in before.
     pub fn resize(&mut self, limit: usize) {
         self.limit = limit.clamp(BLOCK_BYTES.min(self.most), self.most);
         self.memory.resize((self.limit / BLOCK_BYTES) as u32);

@@ -331,7 +331,7 @@ impl Service {
         records.iter().filter(here).for_each(|record| self.announce(record.id, record.version));
     }
 
-    /// One of the tasks that tell what nobody waits for.
+    /// One of the tasks that send notices.
     pub(super) async fn give_notice(self) {
         let mut records = Vec::new();
         loop {
@@ -376,7 +376,7 @@ impl Service {
         let reply = self.send_records(to, what, &batch, records).await;
         match reply {
             Some(reply) if what == op::REGISTER => self.heed_all(to, records, &reply),
-            // copies that their directory does not know would not be dropped when somebody writes
+            // copies that their directory does not know would not be dropped at the next write
             None if what == op::REGISTER => records.iter().for_each(|r| _ = self.drop_page(r)),
             reply if is_owed(what) => {
                 let failed = reply.is_none() && incarnation == self.incarnation();

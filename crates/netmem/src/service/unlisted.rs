@@ -1,8 +1,8 @@
-//! Pages that a directory was told of and has no entry for, since all of its entries are hard: mirrors, and versions
+//! Pages reported to a directory that has no entry for them, since all of its entries are hard: mirrors, and versions
 //! that are lost.
 //!
-//! A directory does not grow when a node goes down, and those that are left get its part. Whoever has such a mirror
-//! tells it again and again, and once more in each view; meanwhile the page is not unknown.
+//! A directory does not grow when a node goes down, and the remaining ones get its part. A holder of such a mirror
+//! reports it again and again, and once more in each view; meanwhile the page is not unknown.
 
 use crate::limits::UNLISTED_MAX;
 use crate::page::{PageId, Version};
@@ -45,7 +45,7 @@ impl Unlisted {
         self.more || self.records.contains_key(&id)
     }
 
-    /// Whether somebody may depend on an older version of a page.
+    /// Whether an older version of a page may be known to a holder.
     pub fn may_have_older(&self, id: PageId, version: Version) -> bool {
         self.get(id).map_or(self.more, |known| known.version < version)
     }

@@ -1,4 +1,4 @@
-//! Those who fetch a page, and those who wait for them: whichever way a task ends, the table of faults knows.
+//! Guards of tasks that fetch a page or wait for one: in any way that a task ends, the table of faults is updated.
 
 use super::events::Event;
 use super::faults::FaultNo;
@@ -16,7 +16,7 @@ impl<'a> First<'a> {
         First { service, number: Some(number) }
     }
 
-    /// Which.
+    /// Its number.
     pub fn number(&self) -> FaultNo {
         self.number.expect("it has not ended")
     }

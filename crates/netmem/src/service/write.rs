@@ -182,7 +182,7 @@ impl Service {
         self.insert_used(id, version, data, Use { last: self.cx().now(), again: false })
     }
 
-    /// As [`insert`](Service::insert), of a page that was in somebody else's memory on this node until now.
+    /// As [`insert`](Service::insert), of a page that another component of this node had in memory until now.
     pub fn insert_used(&self, id: PageId, version: Version, data: Frame, used: Use) -> bool {
         if self.check(id, &data).is_err() {
             return false;
@@ -226,7 +226,7 @@ impl Service {
         })
     }
 
-    /// The copy of the page here is clean or outdated; but for what this node wrote and nobody else has.
+    /// The copy of the page here is clean or outdated; but not one that this node wrote and no other has.
     fn mark_here(&self, id: PageId, version: Version) {
         let mut store = self.store_mut();
         let Some(frame) = store.memory().find(id) else { return };
@@ -504,7 +504,7 @@ impl Drop for Ask<'_> {
     }
 }
 
-/// A lease that is changing hands. Who asked for it may give up meanwhile: then it stays where it was.
+/// A lease that is changing hands. The requester may give up meanwhile: then it stays with its holder.
 struct Changing<'a> {
     service: &'a Service,
     id: PageId,

@@ -1,7 +1,7 @@
-//! Which shared pages this node may write to.
+//! The shared pages that this node may write to.
 //!
-//! Invariant: a page is here from the grant until the node has given its lease back; so whoever asks at any moment what
-//! this node writes to hears of it.
+//! Invariant: a page is here from the grant until the node has given its lease back, so this names at any moment all
+//! pages that the node writes to.
 
 use crate::page::{PageId, Version};
 use std::collections::BTreeMap;
@@ -88,8 +88,8 @@ impl Writing {
         asked.revoked
     }
 
-    /// A lease was granted to a request that had `begun` so, `version` being the newest that the directory knows. What
-    /// was granted before the lease was taken back may arrive after that, and is worth nothing: says whether it is.
+    /// A lease was granted to a request that had `begun` so, `version` being the newest that the directory knows. A
+    /// grant may arrive after its lease was revoked, and is void then: says whether it is valid.
     pub fn handle_granted(&mut self, id: PageId, begun: u64, version: Version) -> bool {
         let current = self.asked.get(&id).is_some_and(|asked| asked.revoked == begun);
         if current {

@@ -40,7 +40,7 @@ pub fn wanted(id: PageId, at_least: u64) -> Wanted {
     Wanted { id, at_least: Version(at_least), bytes: PAGE as u32 }
 }
 
-/// What every page has in every version: no two alike.
+/// A page's content in each version: no two alike.
 pub fn content(id: PageId, version: u64) -> Vec<u8> {
     let seed = wire::mix(wire::mix(id.space.0 ^ version) ^ id.index);
     (0..PAGE as u64 / 8).flat_map(|at| wire::mix(seed ^ at).to_le_bytes()).collect()

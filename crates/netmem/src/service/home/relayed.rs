@@ -1,8 +1,8 @@
 //! Mirrors that a directory knows from a former home only.
 //!
 //! A page's former home hands its entry over while the mirror's holder may just give the mirror up: the holder tells
-//! the homes of today, the former home tells what it knew, and the one overtakes the other. What a holder reports in a
-//! view is all that it has, so a mirror of which it says nothing until then is none.
+//! the present homes, the former home tells what it knew, and the one overtakes the other. A holder's report in a view
+//! is complete, so a mirror that is not in it is none.
 
 use super::Home;
 use crate::directory::{Holder, Role};
