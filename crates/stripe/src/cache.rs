@@ -6,8 +6,8 @@
 //! and a run returns only when all of it is free.
 //!
 //! A hit hands out slices of the chunks' frames with the stored checksums: nothing is copied, summed or allocated. A
-//! chunk that is on its way to somebody is shared; writing into it replaces it by a copy, so what is sent never
-//! changes under its checksum.
+//! chunk that is being sent is shared; a write into it replaces it by a copy, so what is sent never changes under its
+//! checksum.
 //!
 //! Invariants: a block that is dirty or being committed is valid; a window with such blocks, or that is being loaded,
 //! or that holds the edges of a write under way, is not evicted; a valid block's checksum is that of its bytes; bytes
@@ -50,7 +50,7 @@ pub struct Full;
 #[derive(Debug)]
 pub struct Block {
     number: u64,
-    /// What is in it.
+    /// Its content.
     pub bytes: Frame,
     sum: u32,
 }
@@ -65,7 +65,7 @@ struct Window {
     dirty: u64,
     committing: u64,
     loading: u64,
-    /// Where the last load of blocks of it brought them from.
+    /// Origin of the blocks that the last load brought.
     came: Source,
     sums: [u32; WINDOW_BLOCKS],
     referenced: bool,
@@ -147,7 +147,7 @@ pub struct Cache {
     limit_bytes: usize,
     /// Bytes of the pool that it leaves free while it has clean blocks.
     reserve_bytes: usize,
-    /// How much there was when there was last no more room to be made.
+    /// Bytes in use when there was last no more room to be made.
     unmet_at: Option<usize>,
     used_bytes: usize,
     windows: Vec<Window>,
@@ -191,7 +191,7 @@ impl WindowPart {
         block_at(self.index, self.blocks.start)
     }
 
-    /// How many of the `bytes` bytes from block `first` on are in it.
+    /// Of the `bytes` bytes from block `first` on, those in this part.
     pub fn bytes_of(&self, first: u64, bytes: usize) -> usize {
         let skipped = (self.first() - first) as usize * BLOCK_BYTES;
         (self.blocks.len() * BLOCK_BYTES).min(bytes - skipped)
@@ -393,7 +393,7 @@ impl Cache {
         }
     }
 
-    /// Where the last load of blocks of a window brought them from.
+    /// Origin of the blocks that the last load of a window brought.
     pub fn came(&self, key: Key, index: u64) -> Source {
         self.slot(key, index).map_or(Source::Cache, |slot| self.windows[slot as usize].came)
     }

@@ -25,7 +25,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(500);
 /// A write in place: offset in the file, bytes.
 type Placement = (u64, Frame);
 
-/// An object whose file has all that the log had of it, but not yet synchronised. Nobody commits meanwhile.
+/// An object whose file has all that the log had of it, but not yet synchronised. Commits wait meanwhile.
 struct Placed<'a> {
     object: &'a Rc<Object>,
     groups: Vec<u64>,

@@ -36,7 +36,7 @@ use wire::{
 pub struct FileRef {
     /// The file.
     pub file: FileId,
-    /// How it is striped.
+    /// Its layout.
     pub layout: Layout,
     /// The truncate generation that the caller knows.
     pub truncations: u32,
@@ -139,7 +139,7 @@ pub struct VolumeRoom {
 }
 
 impl VolumeRoom {
-    /// All together. What several disks are on, of one server or of several on one machine, counts once.
+    /// The sum. Room that several disks share, of one server or of several on one machine, counts once.
     fn of<'a>(rooms: impl Iterator<Item = &'a DeviceRoom>) -> VolumeRoom {
         let (mut room, mut counted) = (VolumeRoom::default(), BTreeSet::new());
         for one in rooms.filter(|one| one.device == 0 || counted.insert(one.device)) {
@@ -228,7 +228,7 @@ struct Tries<'a> {
 }
 
 impl Tries<'_> {
-    /// The rest of the patience, for a call's deadline.
+    /// Time left for all tries, for a call's deadline.
     fn left(&self) -> Duration {
         self.until.since(self.client.cx().now()).max(Duration::from_millis(1))
     }

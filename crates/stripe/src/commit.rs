@@ -21,7 +21,7 @@ use std::time::Duration;
 use wire::Errno;
 use wire::limits::BLOCK_BYTES;
 
-/// How long blocks stay dirty when nobody commits them: their client does after 1 s, unless it died.
+/// Age at which the server commits dirty blocks itself: their client does after 1 s, unless it died.
 const DIRTY_AGE: Duration = Duration::from_secs(2);
 /// Pause after a flush that failed.
 const FLUSH_PAUSE: Duration = Duration::from_millis(500);
@@ -126,8 +126,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Refuses a commit that could not come into place any more, together with what is in the log: a disk must never be
-    /// too full to be replayed. What is committed takes its bytes twice, and a small object as much again.
+    /// Refuses a commit that could not come into place any more, together with the log's content: a disk must never be
+    /// too full to be replayed. A commit takes its bytes twice, and a small object as much again.
     pub async fn reserve(&self, disk: &Disk, bytes: u64) -> Result<(), Errno> {
         let needed = 2 * (disk.journal.size().0 + bytes);
         let known = disk.free_bytes.get();
@@ -239,7 +239,7 @@ impl Inner {
         if open { result } else { Ok(()) }
     }
 
-    /// Commits what nobody commits: the object that became dirty first, when too much is dirty or after a while.
+    /// Commits objects whose clients do not: the one that became dirty first, when too much is dirty or after a while.
     pub async fn flusher(self: Rc<Self>, disk: usize) {
         let disk = &self.disks[disk];
         while !disk.is_refused() {
@@ -347,7 +347,7 @@ fn record(kind: Kind, object: &Object, head: Head, stretches: &[Stretch]) -> Rec
     Record { runs, sums, ..Record::bare(kind, object.id, head) }
 }
 
-/// Adds runs to those that may be torn. What is tried again and again is there once.
+/// Adds runs to those that may be torn. Repeated ones are there once.
 fn note_torn(torn: &mut Vec<Run>, more: &[Run]) {
     torn.extend_from_slice(more);
     torn.sort_unstable_by_key(|run| run.first);

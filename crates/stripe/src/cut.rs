@@ -1,11 +1,11 @@
-//! Cutting an object: TRUNCATE to a shorter length, VACATE.
+//! Truncation of an object: TRUNCATE to a shorter length, VACATE.
 //!
 //! The block that a cut goes through is written anew, with zeros behind the cut. One that cannot be read stops no cut:
-//! a bad sector at the wrong place would otherwise make a file that nobody can cut, or write, any more. What is left of
-//! such a block is *given up*: it gets a checksum that nothing on the disk fits. So it reads as EIO, as before, until
-//! it is written over; and should the disk bring it back after all, what was cut off does not come back with it. Nor
-//! does it with a commit over the block that a crash breaks off, after which what is there is summed anew: there are
-//! zeros.
+//! a bad sector at the wrong place would otherwise leave a file that can be neither truncated nor written any more. The
+//! rest of such a block is *given up*: it gets a checksum that nothing on the disk fits. So it reads as EIO, as before,
+//! until it is written over; and should the disk bring it back after all, the part that was cut off does not come back
+//! with it. Nor does it with a commit over the block that a crash breaks off, after which the block is summed anew:
+//! there are zeros.
 
 use crate::disk::errno;
 use crate::limits::{UNREADABLE_PAUSE, UNREADABLE_SPAN};
@@ -114,8 +114,8 @@ impl Inner {
         }
     }
 
-    /// The block that a cut goes through. What cannot be read is read again for a while: a disk that fails for a moment
-    /// must not cost what is on it.
+    /// The block that a cut goes through. A read that fails is repeated for a while: a disk that fails for a moment
+    /// must not cost its data.
     async fn cut_edge(
         self: &Rc<Self>,
         object: &Rc<Object>,

@@ -93,7 +93,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Where nothing else brings a checkpoint, what was described has one of its own after some time.
+    /// If nothing else brings a checkpoint, the descriptions cause one after some time.
     fn expect_checkpoint(self: Rc<Self>, disk: usize) {
         let cx = self.cx.clone();
         let checkpoints = self.disks[disk].checkpoints.get();

@@ -33,8 +33,8 @@ pub struct Description {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// The columns that have objects, a bit for each: another one without an object is a hole. What the object was told
-    /// before stays so.
+    /// The columns that have objects, a bit for each: another one without an object is a hole. Bits that the object had
+    /// before stay.
     pub present: u32,
     /// The layout and the block map, as the manager writes them; at most [`DESCRIBED_LAYOUT_BYTES_MAX`], empty when it
     /// is longer.
@@ -51,8 +51,8 @@ impl Description {
     pub const BYTES_MAX: usize =
         Description::FIXED_BYTES + DESCRIBED_LAYOUT_BYTES_MAX + DESCRIBED_PATH_BYTES_MAX;
 
-    /// What `before` had and this one does not tell better stays: a path where it has none, a later layout, and the
-    /// columns that have objects, since a manager whose names are of before does not know of all that came since.
+    /// Keeps from `before`: a path where this has none, a later layout, and the columns that have objects, since a
+    /// manager whose names are older does not know of the later ones.
     pub(crate) fn keep(&mut self, before: &Description) {
         self.present |= before.present;
         if self.path.is_empty() {

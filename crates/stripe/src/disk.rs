@@ -41,7 +41,7 @@ pub enum Health {
     Refused(Errno, String),
 }
 
-/// Which disk it is, and how far what is on it has come: numbers that only grow, of its label and of its log.
+/// The disk's identity, and the age of its content: numbers that only grow, of its label and of its log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskAge {
     /// In its label.
@@ -55,7 +55,7 @@ pub struct DiskAge {
 /// Why a disk cannot serve.
 pub(crate) type Refusal = (Errno, String);
 
-/// How far the scrub of a disk has come.
+/// Progress of the scrub of a disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scrubbed {
     /// Rounds that went over the whole disk since the start.
@@ -94,7 +94,7 @@ pub(crate) struct Disk {
     /// It went missing while it served.
     went_missing: Cell<bool>,
     pub journal: Journal,
-    /// Which objects are in place.
+    /// The objects that are in place.
     pub index: Index,
     /// Objects found damaged since the start, at most [`DAMAGED_MAX`].
     pub damaged: RefCell<BTreeSet<ObjectId>>,
@@ -122,7 +122,7 @@ pub(crate) struct Disk {
     pub free_bytes: Cell<u64>,
     /// When it was asked.
     pub free_at: Cell<Time>,
-    /// How far the scrub has come.
+    /// Progress of the scrub.
     pub scrubbed: Cell<Scrubbed>,
     /// One checkpoint at a time.
     pub checkpointing: Semaphore,

@@ -122,8 +122,8 @@ impl Inner {
         Ok(self.describe(&object))
     }
 
-    /// What was written before comes before a change in the order of writes: it is stable with it. The caller holds
-    /// both gates.
+    /// Commits earlier writes: they come before a change in the order of writes, and are stable with it. The caller
+    /// holds both gates.
     async fn settle(
         self: &Rc<Self>,
         object: &Rc<Object>,
@@ -271,7 +271,7 @@ impl Inner {
         Ok((!wants_hole && at < blocks.end).then_some(at))
     }
 
-    /// Those of these blocks, all of one group, whose checksums are those of zeros.
+    /// The blocks among these, all of one group, whose checksums are those of zeros.
     async fn recorded_holes(
         &self,
         object: &Object,

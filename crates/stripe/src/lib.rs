@@ -4,10 +4,10 @@
 //! server. [`serve`] runs an I/O server on a node; [`Client`] reads and writes files over many of them.
 //!
 //! It knows no names, no permissions and no caching of files: those are `names`' and `files`'. It is not redundant yet:
-//! a layout's `copies` travels and is stored, and nobody makes the copies.
+//! a layout's `copies` travels and is stored, but no copies are made.
 //!
 //! Invariants: every 4 KiB block has its CRC-32C from the writing client to the disk and back to the reading client;
-//! what a commit acknowledged survives any crash; what was not committed is old or new, block by block.
+//! data of an acknowledged commit survives any crash; of uncommitted data each block is old or new.
 
 mod cache;
 mod census;

@@ -30,7 +30,7 @@ pub const CLEARED_PAUSE: Duration = Duration::from_millis(4);
 /// Pause when no stretch could be cleared and the disks were asked to take what they have to: a checkpoint is some
 /// synchronisations, 0.1 s of a magnetic disk.
 pub const PRESSED_PAUSE: Duration = Duration::from_millis(500);
-/// Where no room can be made, it is tried again when the cache has changed by one part in so many: 6 MiB of 384.
+/// When no room can be made, the next attempt comes when the cache has changed by one part in so many: 6 MiB of 384.
 pub const UNMET_SHARE: usize = 64;
 /// The part of the cache's limit that the node's directory of network memory may take for chunks that left, one in so
 /// many: with 384 MiB of cache 24 MiB, which name 6 GiB of chunks.
@@ -47,13 +47,13 @@ pub const ONE_USE_SPAN: Duration = Duration::from_millis(10);
 pub const RECENT_TIMES: usize = 4;
 /// How long network memory has before the disk is asked: a peer answers within 0.1 ms, a magnetic disk takes 8.
 pub const NETWORK_PATIENCE: Duration = Duration::from_millis(2);
-/// How long what needs room in the cache waits for what leaves to be carried away, for each window of it: who reads or
-/// writes without a pause goes on at 256 MB/s at least, and nobody waits for pages that no other node takes.
+/// Most that a request which needs room in the cache waits for evicted pages to be carried away, for each window of it:
+/// a steady reader or writer goes on at 256 MB/s at least, and none waits for pages that no other node takes.
 pub const CARRY_PATIENCE: Duration = Duration::from_millis(1);
 /// READs answered at once of which one is measured: two looks at the clock take 46 ns of processor time here, a hit
 /// about 1 us, so a hit costs 2 ns more. Of the others, which take 3 us and more, each is measured.
 pub const HITS_SAMPLED: u32 = 32;
-/// How far ahead of a sequential reader the server reads: 1 MiB keeps a 2 GB/s disk busy for 0.5 ms.
+/// Distance of read-ahead from a sequential reader: 1 MiB keeps a 2 GB/s disk busy for 0.5 ms.
 pub const READ_AHEAD_WINDOWS: u64 = 4;
 /// Read-ahead requests that may wait; more are forgotten: 4 windows of 32 columns.
 pub const READ_AHEAD_QUEUE: usize = 128;
@@ -64,10 +64,10 @@ pub const READ_AHEAD_TASKS: usize = 4;
 pub const HINTS_MAX: usize = 1024;
 /// Tasks that load for them, for each disk: a small file is three reads, of header, checksums and data.
 pub const HINT_TASKS: usize = 4;
-/// The part of the cache's limit for what hints brought and nobody has read, one in so many. Beyond it a hint displaces
-/// what the oldest one brought, and nothing else.
+/// The part of the cache's limit for hinted data that was not read yet, one in so many. Beyond it a hint displaces the
+/// data of the oldest one, and nothing else.
 pub const HINTED_SHARE: usize = 4;
-/// Windows that hints brought and nobody has read: 24 bytes each; as many 5 KiB windows are 20 MiB.
+/// Hinted windows that were not read yet: 24 bytes each; as many 5 KiB windows are 20 MiB.
 pub const HINTED_WINDOWS_MAX: usize = 4096;
 /// How long a hint's disk read waits for READs that wait for a disk: where they never end, 10 windows a second.
 pub const HINT_WAIT: Duration = Duration::from_millis(100);
@@ -87,8 +87,8 @@ pub const THROUGH_BYTES_MIN: usize = 128 << 10;
 pub const THROUGH_SOON: Duration = Duration::from_millis(2);
 /// How long an answer may be filling, with all other traffic of its connection behind it.
 pub const THROUGH_PATIENCE: Duration = Duration::from_millis(20);
-/// How long after a spoilt answer the object's READs are answered in one piece. Who got it asks again at once, or, when
-/// that is lost on the way, some retransmissions later.
+/// Time after a spoilt answer in which the object's READs are answered in one piece. The client retries at once, or,
+/// when that is lost, some retransmissions later.
 pub const THROUGH_PAUSE: Duration = Duration::from_secs(10);
 
 /// Longest object; block numbers stay below 2^32.
@@ -214,7 +214,7 @@ pub const PIECES_MAX: usize = 32;
 pub const UNREADABLE_SPAN: Duration = Duration::from_millis(500);
 /// See [`UNREADABLE_SPAN`].
 pub const UNREADABLE_PAUSE: Duration = Duration::from_millis(100);
-/// Fewest tries at a start, where nobody is kept waiting by them alone, and more than one block may be lost.
+/// Fewest tries at a start, where they delay no request, and more than one block may be lost.
 pub const UNREADABLE_READS_MIN: usize = 3;
 /// Most blocks of a log that cannot be read and count as torn by a power cut, which spoils what was being written at
 /// that moment, a few sectors: 32 KiB. With more the disk is broken, and each costs its start [`UNREADABLE_SPAN`].

@@ -85,7 +85,7 @@ pub struct Generation {
     pub salt: u64,
 }
 
-/// Where a record is in the chain of all records of a disk.
+/// Position of a record in the chain of all records of a disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Chain {
     /// The record's own sequence.
@@ -101,7 +101,7 @@ pub struct Chain {
 pub struct Run {
     /// The first.
     pub first: u64,
-    /// How many.
+    /// Number of blocks.
     pub count: u32,
 }
 
@@ -123,13 +123,13 @@ impl Run {
 /// A record without its data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// What it does.
+    /// The operation.
     pub kind: Kind,
     /// To which object.
     pub object: ObjectId,
     /// The object's head from here on; of an intent, the head if it must be made.
     pub head: Head,
-    /// Which blocks, ascending.
+    /// The blocks, ascending.
     pub runs: Vec<Run>,
     /// Their checksums, in order; none in intents, removals and holes.
     pub sums: Vec<u32>,

@@ -1,9 +1,9 @@
-//! How far a disk's log is, noted in a second place: in the disk's label, behind the server's incarnations.
+//! The extent of a disk's log, noted in a second place: in the disk's label, behind the server's incarnations.
 //!
-//! The log's own chain tells damage in front of what it still holds; the mark tells that its end, a whole log or all of
-//! them are missing, damaged or older than they were. It is written by every checkpoint before it drops logs, by a
-//! stop, and a second after a commit; never on the way of one. So what the mark does not cover is at most the last
-//! second before the server or its machine died.
+//! The log's own chain reveals damage in front of what it still holds; the mark reveals that its end, a whole log or
+//! all of them are missing, damaged or older than they were. It is written by every checkpoint before it drops logs, by
+//! a stop, and a second after a commit; never on the path of one. So the records that the mark does not cover are at
+//! most those of the last second before the server or its machine died.
 //!
 //! Both slots say the same: the one that is due is written durably, then the other one, which is the next that is due.
 //! A power cut tears one of them at most, and damage to one costs nothing.

@@ -1,7 +1,7 @@
-//! HISTORY, INHERIT, VACATE: what a column that moves to another disk needs besides being read and written. Who moves
-//! it, and when nobody else may write, is its manager's business.
+//! HISTORY, INHERIT, VACATE: what a column that moves to another disk needs besides being read and written. The manager
+//! moves it, and keeps other writers out.
 //!
-//! A copy begins where the order of writes of its source ends, so that what clients still hold of the source is judged
+//! A copy begins where the order of writes of its source ends, so that retransmitted writes of the source are judged
 //! where the copy is, as if it had always been there.
 
 use crate::log::{Kind, Record};
@@ -50,7 +50,7 @@ impl Inner {
         let head = Head { history, shape: ask.shape, ..stable };
         self.put_record(&object, Record::bare(Kind::Commit, object.id, head)).await?;
         self.note_change(&object, head);
-        // The copy was nobody's writing.
+        // The copy has no writer.
         object.state.borrow_mut().writer = 0;
         if self.recent.borrow_mut().inherit(object.spot(), self.verifier, past.memory) {
             self.forget_later();

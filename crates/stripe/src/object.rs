@@ -29,7 +29,7 @@ use wire::{ObjectId, Wall};
 const MAGIC: u32 = u32::from_le_bytes(*b"TZOB");
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
-/// Where in a header slot the description is.
+/// Offset of the description in a header slot.
 const DESCRIPTION_AT: usize = 512;
 const _: () = assert!(18 + 14 + Head::BYTES <= DESCRIPTION_AT);
 const _: () = assert!(DESCRIPTION_AT + 2 + Description::BYTES_MAX <= BLOCK_BYTES);
@@ -41,17 +41,17 @@ pub const GROUP_BLOCKS: u64 = BLOCK / 4;
 /// Bytes of a group with its checksums.
 pub const GROUP_BYTES: u64 = (GROUP_BLOCKS + 1) * BLOCK;
 
-/// Where in the file data block `block` is.
+/// Offset in the file of data block `block`.
 pub fn data_offset(block: u64) -> u64 {
     HEADER_BYTES + block / GROUP_BLOCKS * GROUP_BYTES + BLOCK + block % GROUP_BLOCKS * BLOCK
 }
 
-/// Where in the file the checksums of `group` are.
+/// Offset in the file of the checksums of `group`.
 pub fn sums_offset(group: u64) -> u64 {
     HEADER_BYTES + group * GROUP_BYTES
 }
 
-/// Where in the file the header slot is that takes the header with this sequence.
+/// Offset in the file of the header slot for the header with this sequence.
 pub fn header_offset(sequence: u64) -> u64 {
     sequence % 2 * BLOCK
 }
@@ -75,8 +75,8 @@ pub fn zero_sum() -> u32 {
     *SUM
 }
 
-/// The checksum of a block that is lost, as long as nobody writes it over: not that of zeros, and that of anything else
-/// only by the chance that every checksum leaves.
+/// The checksum of a block that is lost, until it is written over: not that of zeros, and that of anything else only by
+/// the chance that every checksum leaves.
 pub fn lost_sum() -> u32 {
     !zero_sum()
 }
@@ -115,7 +115,7 @@ pub struct Head {
     pub mtime: Wall,
     /// The layout in short.
     pub shape: Shape,
-    /// Which writes are stable.
+    /// The writes that are stable.
     pub history: History,
 }
 
@@ -132,7 +132,7 @@ pub struct Header {
     pub object: ObjectId,
     /// Grows by one with every header written.
     pub sequence: u64,
-    /// What it says.
+    /// Its content.
     pub head: Head,
 }
 

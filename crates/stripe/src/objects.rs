@@ -17,7 +17,7 @@ use std::rc::Rc;
 use wire::limits::BLOCK_BYTES;
 use wire::{Errno, ObjectId, Time};
 
-/// How far an object is open.
+/// State of an object's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// Its file is being read.
@@ -110,9 +110,9 @@ pub(crate) struct State {
     pub sums_version: u64,
     /// Whether it is in its disk's list of dirty objects.
     pub listed_dirty: bool,
-    /// Since when.
+    /// The time when it was listed.
     pub dirty_since: Time,
-    /// Where the next read starts if the reader is sequential.
+    /// The next block of a sequential reader.
     pub next_block: u64,
     /// The first window that was not read ahead.
     pub ahead: u64,
@@ -189,7 +189,7 @@ impl Object {
         DiskFile::Object(self.id)
     }
 
-    /// Waits until nobody else commits or changes it.
+    /// Waits until no other task commits or changes it.
     pub async fn gates(&self) -> Gates<'_> {
         let committing = self.commits.acquire(1).await;
         (self.changes.acquire(1).await, committing)
@@ -254,14 +254,14 @@ impl Objects {
         self.order.push_back(object.clone());
     }
 
-    /// Takes an object out of the table; its memory follows when nobody uses it any more.
+    /// Removes an object from the table; its memory is freed with its last user.
     pub fn forget(&mut self, object: &Rc<Object>) {
         if self.open.get(&object.spot()).is_some_and(|open| Rc::ptr_eq(open, object)) {
             self.open.remove(&object.spot());
         }
     }
 
-    /// Closes some objects that nobody uses, when there are too many.
+    /// Closes some objects without users, when there are too many.
     pub fn sweep(&mut self, cache: &mut Cache) {
         let mut steps = if self.order.len() > IDLE_OBJECTS_MAX { 32 } else { 2 };
         while steps > 0 && self.order.len() > 1 {

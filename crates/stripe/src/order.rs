@@ -38,7 +38,7 @@ impl Stamp {
 }
 fields!(Stamp { incarnation, order });
 
-/// The writer: one client, by its incarnation, nobody (0), or [`MANY`].
+/// The writer: one client, by its incarnation, none (0), or [`MANY`].
 pub type Writer = u64;
 /// More than one client.
 pub const MANY: Writer = u64::MAX;
@@ -52,7 +52,7 @@ pub fn joined(one: Writer, other: Writer) -> Writer {
     }
 }
 
-/// What one incarnation of a server committed of an object.
+/// The commits of an object by one incarnation of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Commits {
     /// The incarnation; 0 when there is none.
@@ -191,7 +191,7 @@ impl Incarnations {
         all
     }
 
-    /// How many disks the server is known to have had.
+    /// Number of disks that the server is known to have had.
     pub fn disks(&self) -> u16 {
         self.disks
     }
@@ -209,7 +209,7 @@ impl Incarnations {
         assert!(self.incarnations.len() <= INCARNATIONS_MAX, "as many as a slot has room for");
     }
 
-    /// How far the disk's log is.
+    /// Extent of the disk's log.
     pub fn mark(&self) -> Mark {
         self.mark
     }
@@ -219,12 +219,12 @@ impl Incarnations {
         self.mark = mark;
     }
 
-    /// How far the managers were heard to be.
+    /// State of the managers' stores, as last heard.
     pub fn witnesses(&self) -> &Witnesses {
         &self.witnesses
     }
 
-    /// Notes how far the managers were heard to be.
+    /// Notes the state of the managers' stores.
     pub fn learn_witnesses(&mut self, told: &Witnesses) {
         self.witnesses.learn_all(told);
     }
@@ -245,7 +245,7 @@ impl Incarnations {
         (before, &self.incarnations[before..])
     }
 
-    /// Whether there was an incarnation before, so that somebody may send something again.
+    /// Whether there was an incarnation before, so that clients may retransmit writes.
     pub fn has_earlier(&self) -> bool {
         self.incarnations.len() > 1
     }
@@ -314,7 +314,7 @@ impl Incarnations {
 /// Bytes of what is kept of another manager than the first.
 const OTHER_BYTES: usize = 2 + 26;
 
-/// What is to be done with a retransmitted write.
+/// The decision on a retransmitted write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Nothing: it is here, or stable, or something newer is.
@@ -324,7 +324,7 @@ pub enum Verdict {
         /// First byte that was cut off since.
         below: u64,
     },
-    /// What it may replace is not known any more.
+    /// The writes that it may replace are not known any more.
     Unknown,
 }
 

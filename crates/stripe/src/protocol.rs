@@ -48,13 +48,13 @@ pub mod op {
     /// The file that [`QUARANTINE`] set aside is an object again. Stable when the reply comes; ENOENT when there is
     /// nothing, EEXIST when there is such an object.
     pub const RESTORE: u16 = 12;
-    /// The object is empty under the layout epoch `epoch`: its column is kept elsewhere. Whoever goes by an older
-    /// layout is told so, also after a restart. Stable when the reply comes.
+    /// The object is empty under the layout epoch `epoch`: its column is kept elsewhere. Requests by an older layout
+    /// are refused, also after a restart. Stable when the reply comes.
     pub const VACATE: u16 = 14;
     /// As [`WRITE`], of data that an earlier incarnation acknowledged and may have lost: behind the checksums the
-    /// trailer has the [`Stamp`](crate::order::Stamp) that it got then. Only what is lost and has nothing newer in its
-    /// place is written. The reply's order is 0 when the old stamp still counts. EIO when nobody knows any more what is
-    /// newer.
+    /// trailer has the [`Stamp`](crate::order::Stamp) that it got then. Only bytes that are lost and have nothing newer
+    /// in their place are written. The reply's order is 0 when the old stamp still counts. EIO when it is not known any
+    /// more which bytes are newer.
     pub const REWRITE: u16 = 13;
     /// As [`COMMIT`]; the trailer of the reply says what a copy of the object must know of the order of its writes: its
     /// [`History`](crate::order::History), and what the server remembers. For who moves it.
@@ -158,7 +158,7 @@ impl<'a> Field<'a> for Shape {
 /// Body of every request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ObjectRequest {
-    /// Which object.
+    /// The object.
     pub object: ObjectId,
     /// Layout epoch that the caller goes by.
     pub epoch: u32,
@@ -166,7 +166,7 @@ pub struct ObjectRequest {
     pub truncations: u32,
     /// First byte within the object.
     pub offset: u64,
-    /// How many bytes.
+    /// Number of bytes.
     pub bytes: u32,
     /// When the data was written, by the caller's clock.
     pub mtime: Wall,
@@ -233,7 +233,7 @@ pub struct DeviceRoom {
     pub device: u64,
     /// All bytes.
     pub total_bytes: u64,
-    /// Those that are free.
+    /// Free bytes.
     pub free_bytes: u64,
 }
 
@@ -299,7 +299,7 @@ pub fn pieces(offset: u64, bytes: usize) -> impl Iterator<Item = (usize, usize)>
     })
 }
 
-/// How many pieces there are: the checksums in a trailer.
+/// Number of pieces: the checksums in a trailer.
 pub fn piece_count(offset: u64, bytes: usize) -> usize {
     if bytes == 0 {
         return 0;

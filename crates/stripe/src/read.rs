@@ -1,8 +1,8 @@
 //! READ: from the cache at once, else from the disk in large aligned pieces, checksums verified once.
 //!
 //! A request is planned ([`ReadPlan`]), then answered by the first of these that can: the cache, network memory where
-//! the blocks are, the disk while it still reads, the cache again when everything was loaded into it. What cannot
-//! answer leaves the request pending.
+//! the blocks are, the disk while it still reads, the cache again when everything was loaded into it. A source that
+//! cannot answer leaves the request pending.
 
 mod ahead;
 mod hints;

@@ -4,11 +4,11 @@
 //! names, and no later record, may be *torn*: when it does not fit its checksum it is summed anew, old or new as it
 //! is, and counted. Any other block that does not fit is corruption, found and told when it is read.
 //!
-//! A log ends where no record follows the one before. What a power cut left of the write that was under way is such an
-//! end, torn or unreadable. It is damage when anything knows that more was durable: a record behind it, one of the next
-//! log, or the [`Mark`] in the label. Then the disk is refused: replayed up to there it would bring older bytes back.
+//! A log ends where no record follows the one before. The rest of a write that a power cut interrupted is such an end,
+//! torn or unreadable. It is damage when anything shows that more was durable: a record behind it, one of the next log,
+//! or the [`Mark`] in the label. Then the disk is refused: replayed up to there it would bring older bytes back.
 //!
-//! A disk that is too full for that serves all the same, and keeps its logs: what they hold is in memory, as before the
+//! A disk that is too full for that serves all the same, and keeps its logs: their content is in memory, as before the
 //! restart, until the checkpoint finds room for it.
 
 use crate::disk::{Disk, IndexMark, LABEL_BLOCKS, Refusal};
@@ -117,7 +117,7 @@ struct Logs {
     last: u32,
     /// The last generation with a record, also one that is in place.
     used: u32,
-    /// Where the last log ended that had the last record so far.
+    /// End of the last log with the last record so far.
     end: Option<(u32, u64)>,
 }
 
@@ -217,7 +217,8 @@ fn unreplayed(disk: &Disk, id: ObjectId, error: DiskError) -> Refusal {
 }
 
 impl Inner {
-    /// How many disks the server has had, as far as any of its disks knows. One that cannot be read says nothing here.
+    /// Number of disks that the server has had, as far as any of its disks knows. A disk that cannot be read
+    /// contributes nothing.
     pub async fn known_disks(&self) -> u16 {
         let mut known = 0;
         for disk in &self.disks {

@@ -27,7 +27,7 @@ use wire::{Errno, ObjectId};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
-/// Where the latest committed bytes of a block are.
+/// Location of the latest committed bytes of a block.
 #[derive(Clone, Copy, Debug)]
 enum Source {
     Log { generation: u32, offset: u64 },
@@ -58,8 +58,8 @@ pub(crate) struct Replay {
 }
 
 impl Replay {
-    /// What the object was told of its file, by the log and by its header: a checkpoint that was cut off may have put
-    /// there what was told later.
+    /// The object's description, by the log and by its header: a checkpoint that was cut off may have put a later one
+    /// there.
     fn described(&self, placed: Option<Description>) -> Option<Rc<Description>> {
         match (&self.description, placed) {
             (None, placed) => placed.map(Rc::new),
@@ -470,7 +470,7 @@ impl Work<'_> {
             }
             let read = self.disk.read(self.file(), data_offset(*block), BLOCK_BYTES).await;
             let (mut bytes, _) = match read {
-                // A power cut may leave what cannot be read. Nobody reads it until it is written over.
+                // A power cut may leave an unreadable block. It is not read until it is written over.
                 Err(DiskError::Failed(Errno::EIO)) => continue,
                 read => read?,
             };

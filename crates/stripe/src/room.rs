@@ -1,5 +1,5 @@
 //! Keeps runs of the pool free for long requests, beside everything else: a request that finds no memory for its data
-//! never gets here, so nobody else would.
+//! never gets here, so it cannot make room itself.
 
 use crate::limits::{CLEARED_PAUSE, CLEARED_STRETCHES_MAX, PRESSED_PAUSE};
 use crate::server::Inner;

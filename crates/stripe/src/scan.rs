@@ -26,7 +26,7 @@ pub(crate) struct Reader<'a> {
     pub salt: Option<u64>,
     /// Bytes of the file.
     bytes: u64,
-    /// Where the blocks are that cannot be read.
+    /// Blocks that cannot be read.
     bad: BTreeSet<u64>,
 }
 

@@ -56,7 +56,7 @@ impl Pace {
 }
 
 impl Server {
-    /// How far the scrub has come, by disk.
+    /// Progress of the scrub, by disk.
     pub fn scrubbed(&self) -> Vec<Scrubbed> {
         self.0.disks.iter().map(|disk| disk.scrubbed.get()).collect()
     }
@@ -251,7 +251,7 @@ impl Inner {
         if placed_blocks(&object.state.borrow()) <= WINDOW_BLOCKS as u64 {
             return u64::MAX;
         }
-        // Where this fails, the read that follows says why.
+        // If this fails, the read that follows reports the error.
         disk.stat(object.file()).await.map_or(u64::MAX, |(_, used)| used)
     }
 

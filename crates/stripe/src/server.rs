@@ -90,7 +90,7 @@ pub struct ServerCounters {
     pub disk_read_bytes: u64,
     /// PREFETCH requests.
     pub hints: u64,
-    /// Those of them that were refused, since too many waited.
+    /// Hints that were refused, since too many waited.
     pub hints_refused: u64,
     /// Bytes that they brought into memory.
     pub hinted_bytes: u64,
@@ -98,11 +98,11 @@ pub struct ServerCounters {
     pub network_sent: u64,
     /// Chunks that came back from there instead of from a disk, or of which blocks did.
     pub network_hits: u64,
-    /// Those of them that stayed there.
+    /// Of the hits, chunks that stayed there.
     pub network_in_place: u64,
     /// Chunks that were asked for there and did not come as they were.
     pub network_misses: u64,
-    /// Those of them that did not fit their checksums.
+    /// Of the misses, chunks that did not fit their checksums.
     pub network_wrong: u64,
     /// Times a disk was asked since network memory was slow.
     pub network_late: u64,
@@ -141,7 +141,7 @@ pub(crate) struct Inner {
     /// Writes executed in this incarnation.
     pub orders: Cell<u64>,
     pub recent: RefCell<Recent>,
-    /// Until when it is kept; zero when nothing is.
+    /// End of the time for which it is kept; zero when nothing is.
     recent_until: Cell<Time>,
     pub cache: Rc<RefCell<Cache>>,
     /// For the windows of READs of several.
@@ -161,7 +161,7 @@ pub(crate) struct Inner {
     problems: RefCell<VecDeque<String>>,
     started: Cell<bool>,
     changed: Notify,
-    /// How far the manager was told to be, and that it was told.
+    /// State of the managers' stores, as last heard.
     pub witnesses: RefCell<Witnesses>,
     pub witnessed: Notify,
     /// Memory for long requests is short.
@@ -311,7 +311,7 @@ impl Server {
         self.0.problems.borrow().iter().cloned().collect()
     }
 
-    /// Commits everything and brings it into place: for a clean stop. Whoever writes meanwhile is not waited for. A
+    /// Commits everything and brings it into place: for a clean stop. Writes that come meanwhile are not waited for. A
     /// disk that fails stops no other.
     pub async fn flush(&self) -> Result<(), Errno> {
         let mut result = Ok(());

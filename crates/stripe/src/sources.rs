@@ -1,9 +1,9 @@
-//! Where READs found their blocks, and how long that took them.
+//! Origins of the blocks of READs, and the times that they took.
 
 use netmem::service::Latency;
 use std::cell::Cell;
 
-/// Where blocks were that a READ asked for, from fast to slow: a READ is counted under the slowest of its blocks.
+/// Origin of a READ's blocks, from fast to slow: a READ is counted under the slowest of its blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
     /// In this server's own memory.
@@ -18,7 +18,7 @@ pub enum Source {
 /// READs with one source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SourceReads {
-    /// How many.
+    /// Number of READs.
     pub reads: u64,
     /// How long they took here, from the READ's arrival to its answer.
     pub latency: Latency,
@@ -58,7 +58,7 @@ impl Slowest {
         self.0.set(self.0.get().max(source));
     }
 
-    /// Where the last of it came from.
+    /// The slowest origin.
     pub fn get(&self) -> Source {
         self.0.get()
     }

@@ -48,7 +48,7 @@ fn coming(object: &Object, state: &State, cache: &Cache) -> Vec<Run> {
     runs
 }
 
-/// Where a run of blocks is in the file: (offset, bytes).
+/// Place of a run of blocks in the file: (offset, bytes).
 fn data_ranges(run: &Run) -> impl Iterator<Item = (u64, u64)> + use<> {
     let blocks = run.blocks();
     let mut at = blocks.start;

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use wire::field::fields;
 use wire::{Errno, NodeId, Wall};
 
-/// What a server knows of all managers: how far the store of each is. 0 is the manager that the volume was made at.
+/// A server's knowledge of all managers: the state of each one's store. 0 is the manager that the volume was made at.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Witnesses(BTreeMap<NodeId, Witness>);
 
@@ -35,7 +35,7 @@ impl Witnesses {
     /// Takes the later one of each manager.
     pub fn learn_all(&mut self, others: &Witnesses) {
         for (manager, told) in &others.0 {
-            // Who knows them all has learnt them one by one.
+            // A set of all of them was learnt one by one.
             let _ = self.learn(*manager, *told);
         }
     }
@@ -45,14 +45,14 @@ impl Witnesses {
         self.0.iter().any(|(manager, witness)| witness.is_beyond(&others.get(*manager)))
     }
 
-    /// Those of all managers but the first, with their nodes.
+    /// Witnesses of all managers but the first, with their nodes.
     pub(crate) fn others(&self) -> impl ExactSizeIterator<Item = (NodeId, Witness)> {
         let others: Vec<_> = self.0.iter().filter(|(manager, _)| manager.0 != 0).collect();
         others.into_iter().map(|(manager, witness)| (*manager, *witness))
     }
 }
 
-/// How far a manager's store is. The later of two is the larger one.
+/// State of a manager's store. The later of two is the larger one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Witness {
     /// Counts the stores that the volume's names were in: a restored one begins another. Sequences of different
@@ -60,9 +60,9 @@ pub struct Witness {
     pub lineage: u16,
     /// Every change up to this one is on stable storage; 0 is nothing.
     pub sequence: u64,
-    /// Which of the volume's stores it is, of whatever lineage. An older copy of one has the same.
+    /// Number of the store among the volume's, of whatever lineage. An older copy of one has the same.
     pub store: u32,
-    /// Which incarnation of the manager told so.
+    /// Incarnation of the manager that reported it.
     pub incarnation: u32,
     /// When the manager told so, in seconds since 1970.
     pub told: u64,
@@ -105,7 +105,7 @@ impl Witness {
         }
     }
 
-    /// What a reply says.
+    /// The witness in a reply.
     pub(crate) fn of_reply(reply: &ObjectReply) -> Result<Witness, Errno> {
         let lineage = u16::try_from(reply.epoch).map_err(|_| Errno::EPROTO)?;
         let incarnation = u32::try_from(reply.used).map_err(|_| Errno::EPROTO)?;

@@ -23,8 +23,8 @@ use wire::{Errno, ObjectId};
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
 impl Inner {
-    /// WRITE. One that is asked to be stable is executed, then committed; that it could not be is no failure of the
-    /// write. Who asked keeps it as an unstable one and learns the reason from the COMMIT that is needed then.
+    /// WRITE. A stable one is executed, then committed; a failure to commit is no failure of the write. The client
+    /// keeps it as an unstable one and learns the reason from the COMMIT that is needed then.
     pub async fn write(
         self: &Rc<Self>,
         request: &mut Request,
@@ -220,7 +220,7 @@ impl Inner {
         buried && !self.cx.has_bug(Bug::TombstoneIgnored)
     }
 
-    /// The first and last block, where the write leaves some of their bytes as they are. Nobody changes them while the
+    /// The first and last block, where the write leaves some of their bytes as they are. They do not change while the
     /// gate of changes is held, but the cache may have no room for both.
     async fn bring_in_edges(
         self: &Rc<Self>,
@@ -447,8 +447,8 @@ impl Inner {
     }
 
     /// The removal is in the log before the file goes; on a full disk the file goes first, to make room for it. A
-    /// removal that the log does not take for another reason leaves the object whole: who was refused may ask again,
-    /// and until then nobody finds damage where there is none.
+    /// removal that the log does not take for another reason leaves the object whole: a client that was refused may
+    /// retry, and until then there is no false damage.
     pub async fn remove_durably(
         &self,
         disk: &Disk,
@@ -487,8 +487,8 @@ fn is_truncated(object: &Object, ask: &ObjectRequest) -> bool {
     object.state.borrow().stable.is_some_and(|stable| stable.truncations == ask.truncations)
 }
 
-/// Whether the caller knows of a truncation that this object has yet to see. What it writes waits for that: the object
-/// would have the new generation, and the truncation be taken for one that was executed.
+/// Whether the caller knows of a truncation that this object has yet to see. Its writes wait for that: the object would
+/// have the new generation, and the truncation be taken for one that was executed.
 pub fn is_uncut(object: &Object, ask: &ObjectRequest) -> bool {
     let state = object.state.borrow();
     state.exists && ask.truncations > state.head.truncations

@@ -40,7 +40,7 @@ enum Op {
         size: usize,
         crash: Option<(usize, usize)>,
     },
-    /// Where the next data and the next hole are.
+    /// The next data and the next hole.
     Seek {
         offset: usize,
     },
@@ -133,7 +133,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// What every byte may be: the last one first.
+/// The values that every byte may have: the last one first.
 struct Model {
     bytes: Vec<Vec<u8>>,
     sizes: BTreeSet<u64>,
@@ -179,7 +179,7 @@ impl Model {
         self.keep(range);
     }
 
-    /// What was written before to the server of the last byte is stable with it, unless it crashed in between.
+    /// Earlier writes to the server of the last byte are stable with it, unless it crashed in between.
     fn grow(&mut self, size: usize) {
         self.size = self.size.max(size as u64);
         self.sizes = self.sizes.iter().map(|before| (*before).max(size as u64)).collect();

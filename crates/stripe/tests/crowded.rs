@@ -34,7 +34,7 @@ fn cold() -> (World, Vec<FileRef>) {
 
 type Slot<T> = Rc<RefCell<Option<Result<T, Errno>>>>;
 
-/// All that was started has ended well, before too many disk operations.
+/// All operations have ended well, before too many turns.
 fn all_end<T>(world: &mut World, started: &[Slot<T>]) {
     for _ in 0..TURNS_MAX {
         world.turn();

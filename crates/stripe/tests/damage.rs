@@ -154,7 +154,7 @@ fn an_object_file_that_was_cut_short_never_reads_as_zeros() {
     is_whole(&mut world, &files[0]);
 }
 
-/// Where nothing was written the disk has nothing, and that is right.
+/// A hole has nothing on the disk, and that is right.
 #[test]
 fn a_file_with_holes_in_front_and_at_its_end_reads_as_zeros_there() {
     let mut world = World::new(1, 1);

@@ -77,7 +77,7 @@ impl Medium for Decaying<'_> {
     }
 }
 
-/// What was acknowledged of every file.
+/// Acknowledged content of every file.
 type Model = BTreeMap<u64, Vec<u8>>;
 
 /// A server with files, all of it committed, some in place and some in the log only, and its disk as it was at some

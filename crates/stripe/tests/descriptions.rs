@@ -88,7 +88,7 @@ fn what_is_told_for_good_survives_a_crash_at_once_and_a_restart_in_the_middle_of
         world.flush(0);
         let (client, told) = (world.client.clone(), of_epoch("", 2));
         world.run(async move { client.describe_all(&file, &told).await }).unwrap();
-        // What is told of an earlier layout does not take it back; the rest counts.
+        // A description of an earlier layout does not take it back; the rest counts.
         tell(&mut world, &file, of_epoch("/b", 1)).unwrap();
         let server = world.servers[0].server.clone().unwrap();
         world.servers[0].node.cx().spawn("flush", async move {

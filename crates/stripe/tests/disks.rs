@@ -1,4 +1,4 @@
-//! Disks that are full, read-only, missing or somebody else's.
+//! Disks that are full, read-only, missing or another server's.
 
 use crate::common::disk::Disk;
 use crate::common::*;
@@ -227,7 +227,7 @@ fn a_restart_on_a_full_disk_serves_what_the_log_holds() {
     }
     let told = world.servers[0].server.as_ref().unwrap().problems().join("\n");
     assert!(told.contains("disk 0: it is full"), "{told}");
-    // What is new does not fit, until something is removed.
+    // New data does not fit, until something is removed.
     let new = world.file(3);
     world.write(&new, 0, &few).unwrap();
     assert_eq!(world.commit(&new).map(drop), Err(Errno::ENOSPC));
@@ -284,7 +284,7 @@ fn writes_to(op: &DiskOp, file: fn(&DiskFile) -> bool) -> bool {
     matches!(op, DiskOp::Write { file: to, .. } if file(to))
 }
 
-/// What is tried again for as long as the disk fails takes no more memory and no more of the log each time.
+/// Retries for as long as the disk fails take no more memory and no more of the log each time.
 #[test]
 fn a_commit_that_fails_for_ever_stays_within_bounds() {
     let config = |server| stripe::ServerConfig { checkpoint_bytes: 16 << 10, ..small(server) };

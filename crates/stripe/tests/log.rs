@@ -147,7 +147,7 @@ fn a_refusal_names_the_log_and_the_place_and_changes_nothing() {
 
 type Damage = fn(&mut World, DiskFile, Copy);
 
-/// What is told only where the label knows how much was durable: a second later, or after a stop.
+/// Damage that is detected only when the label knows how much was durable: a second later, or after a stop.
 const TO_THE_END: [(&str, Damage); 7] = [
     ("a flipped bit in the last record", |world, log, _| {
         world.servers[0].disks[0].bytes_mut(log)[38 * BLOCK + 5] ^= 1;

@@ -123,7 +123,7 @@ fn clock() -> Time {
     Time(2000 * LOOKS.get())
 }
 
-/// What comes from the server's own part of network memory comes in the step in which it is asked for.
+/// Chunks from the server's own part of network memory come in the step of the request.
 #[test]
 fn reads_that_no_other_node_answers_are_timed_by_the_worlds_clock() {
     let mut world = World::lending(&[16 * MIB]);
@@ -168,7 +168,7 @@ fn the_directory_names_sixteen_times_the_cache() {
     assert!(entries * (32 << 10) >= 16 * 64 * MIB, "{entries}");
 }
 
-/// What one client's reads brought is there for another one.
+/// Chunks that one client's reads brought serve another one.
 #[test]
 fn another_client_is_served_from_memory_too() {
     let mut world = world();
@@ -314,7 +314,7 @@ fn a_restart_forgets_what_was_in_network_memory() {
     assert_eq!(counters(&world).network_wrong, 0);
 }
 
-/// Without a neighbour that answers, the disk does as ever.
+/// Without a peer that answers, the disk serves as ever.
 #[test]
 fn nodes_that_are_gone_are_no_error_of_a_read() {
     let mut world = world();
@@ -354,7 +354,7 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(12) })]
 
-    /// Whatever is written, cut and committed while another file pushes everything out of the cache: reads see it.
+    /// After any writes, cuts and commits, while another file pushes everything out of the cache, reads see them.
     #[test]
     fn a_stale_block_is_never_read(steps in prop::collection::vec(step(), 1..40), seed: u64) {
         let mut world = world();

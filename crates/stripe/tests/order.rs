@@ -87,12 +87,12 @@ fn a_column_moves_between_disks_of_one_server() {
     world.turns(100);
     assert_eq!(world.read(&moved, 0, content.len()).unwrap(), content);
     assert_eq!(world.write(&moved, 0, b"new").map(drop), Ok(()));
-    // What is left in the old place says that the column moved.
+    // The old object's epoch says that the column moved.
     assert_eq!(world.read(&file, 0, 4096), Err(Errno::ESTALE));
     assert_eq!(world.write(&file, 0, b"late"), Err(Errno::ESTALE));
 }
 
-/// What a column has no bytes of is not written to its new disk, and what became a hole while it moved is one there.
+/// Holes of a column are not written to its new disk, and a range punched while it moved is a hole there.
 #[test]
 fn a_column_that_moves_keeps_its_holes_and_takes_no_more_room() {
     const FAR: u64 = 20 << 20;

@@ -1,4 +1,4 @@
-//! What a read that memory answers costs: client, messages, service and checksum in one thread, and no allocation.
+//! Cost of a read that memory answers: client, messages, service and checksum in one thread, and no allocation.
 
 mod common;
 

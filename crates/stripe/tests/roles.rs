@@ -1,5 +1,5 @@
-//! What the objects of a column that moves say of themselves: wherever crashes come, one of the two is the column, and
-//! has its bytes.
+//! Roles of the objects of a column that moves: after a crash at any point, one of the two is the column, and has its
+//! bytes.
 
 use crate::common::*;
 use node::race;

@@ -90,7 +90,7 @@ fn many_pieces_for_one_server_are_not_stable_one_by_one() {
     assert_eq!(world.read(&file, 0, bytes.len()).unwrap(), bytes);
 }
 
-/// What a stable write could not commit is an unstable one, and the commit says why.
+/// A stable write that could not be committed is an unstable one, and the commit says why.
 fn unstable_while(
     spoil: fn(&mut crate::common::disk::Disk),
     mend: fn(&mut crate::common::disk::Disk),
@@ -302,7 +302,7 @@ fn quarantined_objects_are_whole_and_out_of_the_way_until_purged() {
     let client = world.client.clone();
     let again = world.run(async move { client.quarantine(server, kept).await });
     assert!(again.is_err());
-    // No replay makes it again, and its file has all that was written, though nobody had committed it.
+    // No replay makes it again, and its file has all that was written, though it was not committed.
     world.servers[0].crash();
     world.turns(100);
     assert_eq!(world.size(&file), 0);

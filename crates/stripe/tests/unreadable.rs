@@ -50,7 +50,7 @@ fn part(range: std::ops::Range<usize>) -> Vec<u8> {
     pattern(1, BYTES)[range].to_vec()
 }
 
-/// Whatever the disk brings later, nothing of block 50 is read, neither what the cut left nor what it cut off.
+/// In any later state of the disk, nothing of block 50 is read, neither what the cut left nor what it cut off.
 fn cuts_through(harm: Harm, undo: Harm) {
     let (mut world, file) = placed();
     harm(&mut world, 50);
@@ -85,7 +85,7 @@ fn cuts_through(harm: Harm, undo: Harm) {
     assert_eq!(world.truncate(&file, 50 * 4096 + 500), Ok(()));
     world.servers[0].crash();
     assert_eq!(world.read(&file, 50 * 4096, 500), Err(Errno::EIO));
-    // What is left of it is written over.
+    // The rest of it is written over.
     world.write(&file, 50 * 4096, &[9; 500]).unwrap();
     world.write(&file, 52 * 4096, &[9; 500]).unwrap();
     world.commit(&file).unwrap();
@@ -421,7 +421,7 @@ fn checksums_that_cannot_be_read_cost_their_group_and_not_the_disk() {
         assert_eq!(world.read(&file, 1031 * 4096, BLOCK), Err(Errno::EIO));
         world.forget_memory();
     }
-    // What is written over is there again, what comes behind the end is as ever.
+    // Blocks that were written over are there again, blocks behind the end are as ever.
     world.write(&file, 1031 * 4096, &[8; BLOCK]).unwrap();
     world.write(&file, 1200 * 4096, &[9; BLOCK]).unwrap();
     world.commit(&file).unwrap();
@@ -471,7 +471,7 @@ fn a_disk_that_takes_long_to_fail_is_not_asked_often_by_a_cut() {
     assert!(world.servers[0].disks[0].bad_reads <= 3, "{}", world.servers[0].disks[0].bad_reads);
 }
 
-/// What a cut gave up does not come back as data when a commit over it is broken off.
+/// Bytes that a cut gave up do not come back as data when a commit over them is broken off.
 #[test]
 fn what_a_cut_gave_up_is_not_summed_anew() {
     let mut left = 0;
@@ -495,7 +495,7 @@ fn what_a_cut_gave_up_is_not_summed_anew() {
         let found = world.read(&file, 50 * 4096, bytes);
         left += usize::from(found.is_err());
         assert!(found != Ok(vec![0; bytes]), "after {turns} turns");
-        // Where the new bytes came in part only, the rest is zeros: no sector is what was given up.
+        // If the new bytes came in part only, the rest is zeros: no sector is one of those given up.
         let found = found.unwrap_or_default();
         let sectors = found.chunks_exact(512).zip(new.chunks_exact(512));
         sectors.for_each(|(found, new)| {

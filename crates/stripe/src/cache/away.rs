@@ -1,10 +1,10 @@
-//! Chunks that leave the cache for network memory, and which of them are worth asking for there.
+//! Chunks that leave the cache for network memory, and those worth reading back.
 //!
 //! A clean chunk that the cache has no room for becomes a page of the node's service, with the frame that it has: not a
 //! byte is copied, and the node keeps it in one place only. From there it goes to idle nodes as any page does. The
-//! cache remembers in which version it left. What changes afterwards is forgotten here, and what is not remembered is
-//! never asked for; versions are not used again. So whatever copies are still in other nodes' memory, and whenever
-//! they arrive, no read sees them.
+//! cache remembers the version in which it left. A chunk that changes afterwards is forgotten here, and a forgotten one
+//! is never requested; versions are not used again. So copies that are still in other nodes' memory, and arrive at any
+//! time, are seen by no read.
 //!
 //! A page is named by the object's number in the upper half of its index, given when its first chunk leaves and never
 //! again in this incarnation of the node, and the chunk in the lower half. The space is one of this incarnation.
@@ -45,7 +45,7 @@ pub(super) struct Sent {
     version: Version,
     /// From the start of the chunk on.
     blocks: u8,
-    /// Which of the [reads in place](Cache::in_place) the last one of it was; 0 when there was none.
+    /// Number of the last [read in place](Cache::in_place) of it; 0 when there was none.
     read: u64,
 }
 
@@ -106,7 +106,7 @@ impl Sent {
 }
 
 impl Away {
-    /// The time, when somebody wants to know it.
+    /// The time of the node's clock.
     pub fn now(&self) -> Time {
         self.network.as_ref().map_or(Time::ZERO, |network| network.cx.now())
     }
@@ -161,9 +161,9 @@ impl Cache {
         recalled
     }
 
-    /// Where blocks of a chunk that left are to be read, which stays there: whoever reads a few blocks here and there
-    /// would have whole chunks brought, and others leave for them. `None` when some of them are here or come, or when
-    /// the chunk was read of so lately that the cache would still have it, had it come then: now it is to come.
+    /// The page from which to read blocks of a chunk that left, without bringing it back: a reader of a few blocks here
+    /// and there would bring whole chunks, and displace others. `None` when some of them are here or come, or when the
+    /// chunk was read of so lately that the cache would still have it, had it come then: now it is to come.
     pub fn in_place(&mut self, key: Key, blocks: &Range<u64>) -> Option<InPlace> {
         let space = self.away.network.as_ref()?.space;
         let chunk = blocks.start / CHUNK_BLOCKS as u64;

@@ -56,7 +56,7 @@ impl Cache {
         self.shrink_anew();
     }
 
-    /// Dirty blocks of an object that nobody is committing.
+    /// Dirty blocks of an object that are in no commit.
     pub fn dirty_count(&self, key: Key) -> usize {
         let entry = &self.entries[key.0 as usize];
         let windows = entry.dirty.iter().filter_map(|index| entry.windows.get(index));

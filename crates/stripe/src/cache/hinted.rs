@@ -1,10 +1,10 @@
-//! Windows that hints brought and nobody has read yet: a bounded part of the cache, the oldest of which goes first.
+//! Hinted windows that were not read yet: a bounded part of the cache, the oldest of which goes first.
 
 use super::{Cache, Key};
 use crate::limits::{HINTED_SHARE, HINTED_WINDOWS_MAX};
 use std::collections::VecDeque;
 
-/// Which they are, and how much memory they take.
+/// The windows, and the memory that they take.
 #[derive(Debug, Default)]
 pub(super) struct Hinted {
     bytes: usize,
@@ -18,8 +18,8 @@ impl Cache {
         while self.hinted.bytes + bytes > self.limit_bytes / HINTED_SHARE && self.drop_hinted() {}
     }
 
-    /// A hint brought what is here of this window, unless somebody has read it or is writing it. How many bytes the
-    /// window takes that it did not before.
+    /// Marks this window as hinted, unless it was read or is being written. Returns the bytes that it takes beyond
+    /// those counted before.
     pub fn note_hinted(&mut self, key: Key, index: u64) -> usize {
         let Some(slot) = self.slot(key, index) else { return 0 };
         let window = &mut self.windows[slot as usize];

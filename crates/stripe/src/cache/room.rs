@@ -45,7 +45,8 @@ impl Cache {
         self.shrink();
     }
 
-    /// What goes because the pool is short must leave the node's memory; else it may stay there as the service's.
+    /// Evicts something. When the pool is short it must leave the node's memory; else it may stay there as the
+    /// service's.
     fn make_smaller(&mut self) -> bool {
         if self.used_bytes > self.limit_bytes { self.retire() } else { self.evict() }
     }
@@ -139,7 +140,7 @@ impl Window {
     }
 }
 
-/// Which stretch of the pool a chunk lies in.
+/// The stretch of the pool that a chunk lies in.
 fn stretch_of(chunk: &Frame) -> usize {
     chunk.offset() / STRETCH_BYTES
 }

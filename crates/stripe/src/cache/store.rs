@@ -40,7 +40,7 @@ struct Part<'a> {
     /// Bytes within the chunk.
     bytes: Range<usize>,
     data: &'a [Frame],
-    /// Where in the data it starts.
+    /// Its start in the data.
     at: usize,
     trailer: &'a [u8],
     /// Its first checksum in the trailer.
@@ -255,7 +255,7 @@ impl Cache {
         self.dirty_blocks[disk] += added as usize;
     }
 
-    /// Takes a chunk's frame out, writable and at least `blocks` long: itself when nobody else has it, else a copy.
+    /// Takes a chunk's frame out, writable and at least `blocks` long: itself when it is not shared, else a copy.
     pub(super) fn writable(
         &mut self,
         slot: u32,

@@ -57,9 +57,9 @@ fn bytes(seed: usize, count: usize) -> Vec<u8> {
 struct Model {
     cache: Cache,
     key: Key,
-    /// What the disk has.
+    /// Content of the disk.
     disk: Vec<u8>,
-    /// What readers must see.
+    /// Content that readers must see.
     now: Vec<u8>,
     held: Vec<(Frame, Vec<u8>)>,
 }
@@ -87,7 +87,7 @@ impl Model {
         self.cache.block(self.key, block).unwrap()
     }
 
-    /// What was brought in last may have thrown out what came before it, when all else is dirty.
+    /// The block brought in last may have evicted one before it, when all else is dirty.
     fn flush_when_tight(&mut self, wanted: &[u64]) {
         if !wanted.iter().all(|block| self.cache.sum(self.key, *block).is_some()) {
             self.commit(true);

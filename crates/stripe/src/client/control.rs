@@ -69,8 +69,8 @@ impl Client {
         self.remove_all(std::slice::from_ref(file)).await.remove(0)
     }
 
-    /// Removes all objects of these files; what became of each file. What is on one disk goes by the same requests. For
-    /// managers.
+    /// Removes all objects of these files; returns the outcome for each file. Objects on one disk go by the same
+    /// requests. For managers.
     pub async fn remove_all(&self, files: &[FileRef]) -> Vec<Result<(), Errno>> {
         let mut disks: BTreeMap<Home, Vec<(usize, ObjectId)>> = BTreeMap::new();
         for (at, file) in files.iter().enumerate() {
@@ -238,7 +238,7 @@ impl Client {
         Witness::of_reply(&self.cx().with_deadline(span, asked).await.map_err(late)??)
     }
 
-    /// What the servers say of the file's objects, in the order of the columns. ENOENT: nothing was written there.
+    /// The servers' replies on the file's objects, in the order of the columns. ENOENT: nothing was written there.
     pub async fn columns(&self, file: &FileRef) -> Vec<Result<ObjectReply, Errno>> {
         let columns = 0..file.layout.width();
         let replies = self.ask_columns(file, columns, op::ATTRIBUTES, |_, _| ()).await;

@@ -7,10 +7,10 @@ use std::ops::Range;
 use wire::limits::BLOCK_BYTES;
 
 impl Client {
-    /// Makes the object of `column` on `to`'s server what it is on `from`'s, on stable storage. Only what differs is
-    /// written, so a second copy is a comparison; blocks of zeros become holes. What clients still hold of what they
-    /// wrote to `from` is judged by `to` from then on. At most `rate` bytes a second, 0 is as fast as it goes. Whether
-    /// `from` stands still meanwhile is the caller's business: `arrives` says that it does, so that the copy has
+    /// Makes the object of `column` on `to`'s server equal to the one on `from`'s, on stable storage. Only differing
+    /// blocks are written, so a second copy is a comparison; blocks of zeros become holes. Retransmitted writes to
+    /// `from` are judged by `to` from then on. At most `rate` bytes a second, 0 is as fast as it goes. The caller sees
+    /// to it that `from` stands still meanwhile: `arrives` says that it does, so that the copy has everything then.
     /// everything then.
     pub async fn copy_column(
         &self,
@@ -39,8 +39,8 @@ impl Client {
         if kept { Ok(()) } else { Err(Errno::EAGAIN) }
     }
 
-    /// Empties the object of a column that is kept elsewhere from now on. What stays tells clients that go by an older
-    /// layout. For managers.
+    /// Empties the object of a column that is kept elsewhere from now on. Its epoch stays, and refuses clients that go
+    /// by an older layout. For managers.
     pub async fn vacate_column(&self, file: &FileRef, column: u16) -> Result<(), Errno> {
         let request = self.request_as(Role::Left, file, column);
         self.ask(file.layout.server(column), op::VACATE, &request).await.map(drop)

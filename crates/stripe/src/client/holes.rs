@@ -69,7 +69,7 @@ impl Client {
         Ok(found.into_iter().flatten().min())
     }
 
-    /// Where in the file what is sought is next in a column. Places that the map gives to no byte of the file, as
+    /// The next match in a column, as an offset in the file. Places that the map gives to no byte of the file, as
     /// behind the last one that a column got before others were added, are passed over: they are no holes of it.
     async fn seek_mapped(
         &self,

@@ -100,8 +100,8 @@ fn has_one_part_each(parts: &[Part]) -> bool {
 }
 
 impl Client {
-    /// Writes `data`, at most 1 MiB, at any `offset`. What is not stable then a commit makes so, if it answers with the
-    /// same verifiers. If not, it is to be written again, with what this call returned the last time.
+    /// Writes `data`, at most 1 MiB, at any `offset`. Unstable parts become stable by a commit, if it answers with the
+    /// same verifiers. If not, they must be written again, with the result of this call.
     pub async fn write(
         &self,
         file: &FileRef,

@@ -1,9 +1,9 @@
-//! The index of a disk: which objects it has in place, in a second place.
+//! The index of a disk: a second record of the objects that it has in place.
 //!
-//! A missing file, an empty one and an old one look like objects that were never made, or not yet written. So what a
-//! checkpoint brings into place it also notes here, before the log that said it goes: of every object the sequence of
-//! its header and the checksum of its head. Who opens an object compares. What is recorded and not there, or there as
-//! it was earlier, is damage (EIO); what is recorded neither here nor in the log is a hole.
+//! A missing file, an empty one and an old one look like objects that were never made, or not yet written. So a
+//! checkpoint also notes here, before the log that said it goes, what it brings into place: of every object the
+//! sequence of its header and the checksum of its head. Opening an object compares. An object that is recorded and not
+//! there, or there as it was earlier, is damage (EIO); one that is recorded neither here nor in the log is a hole.
 //!
 //! ```text
 //! index/4     batches, each with the checksum of the one before; later entries replace earlier ones
@@ -13,8 +13,8 @@
 //! A file that has grown to twice of what counts in it gives way to the next one. In memory the index is an ordered
 //! table of 40 bytes an object.
 //!
-//! Invariants: a log is dropped only when the index has what it said; the mark never names what is not durable; a batch
-//! that is missing or damaged up to the mark refuses the disk, one behind it was never relied on.
+//! Invariants: a log is dropped only when the index has its changes; the mark never names a batch that is not durable;
+//! a batch that is missing or damaged up to the mark refuses the disk, one behind it was never relied on.
 
 mod format;
 
@@ -38,7 +38,7 @@ use wire::limits::BLOCK_BYTES;
 use wire::{Errno, ObjectId};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
-/// Where the marks are in the label's file: behind the label and the slots of incarnations.
+/// Offset of the marks in the label's file: behind the label and the slots of incarnations.
 const MARKS_AT: u64 = 3 * BLOCK;
 /// Blocks of the label's file, marks included.
 pub(crate) const LABEL_BLOCKS: usize = 5;
@@ -89,7 +89,7 @@ fn sum_of(head: &Head) -> u32 {
     crc32c(&bytes)
 }
 
-/// Where the next batch goes, and after what.
+/// Position of the next batch, and the chain before it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tail {
     generation: u32,
@@ -198,7 +198,7 @@ impl Index {
         self.disk.get()
     }
 
-    /// How many objects are recorded.
+    /// Number of recorded objects.
     pub fn len(&self) -> usize {
         self.table.borrow().len()
     }

@@ -43,7 +43,7 @@ impl Disk {
         incarnations.encode(&mut block);
         let (block, slot) = (block.freeze(), incarnations.sequence() % 2);
         self.write(DiskFile::Label, BLOCK + slot * BLOCK, block.clone(), true).await?;
-        // Where this fails the other slot is the older one, as if power had gone.
+        // If this fails the other slot is the older one, as if power had gone.
         let other = BLOCK + (1 - slot) * BLOCK;
         let _ = self.write(DiskFile::Label, other, block, false).await;
         *self.incarnations.borrow_mut() = incarnations;

@@ -1,8 +1,8 @@
 //! Hints: blocks that clients say they will read soon are loaded while no reader waits for a disk.
 //!
-//! A hint is never an obligation. It is refused when too many wait, has the lowest priority at the disk, and what it
-//! brings takes a bounded part of the cache, in which only hints displace each other: wrong ones cost disk reads that
-//! nobody waits for.
+//! A hint is never an obligation. It is refused when too many wait, has the lowest priority at the disk, and its data
+//! takes a bounded part of the cache, in which only hints displace each other: wrong ones cost disk reads for which no
+//! request waits.
 
 use super::plan::{Next, ReadPlan};
 use crate::cache::WindowPart;
@@ -53,7 +53,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Waits until nobody waits for this server's disks, for a while at most.
+    /// Waits until no request waits for this server's disks, for a while at most.
     async fn wait_for_readers(&self) {
         let until = self.cx.now() + HINT_WAIT;
         let is_busy = || self.missing.get() > 0 || !self.ahead.is_empty();

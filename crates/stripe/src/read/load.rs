@@ -80,7 +80,7 @@ impl Inner {
         self.cache.borrow().block(object.key, block).ok_or(Errno::EAGAIN)
     }
 
-    /// Where the blocks of a window are.
+    /// State of a window's blocks.
     pub fn window(&self, object: &Object, index: u64) -> WindowState {
         let (valid, loading) = self.cache.borrow().blocks(object.key, index);
         let left = object.state.borrow().blocks().saturating_sub(block_at(index, 0));
@@ -115,9 +115,9 @@ impl Inner {
         }
     }
 
-    /// One disk read into the cache, or more where the disk cannot read all of it. What changed meanwhile does not fit
-    /// its checksum and is not kept; the caller looks again. An error when block `needed` does not fit and nothing
-    /// changed. Where it came from.
+    /// One disk read into the cache, or more where the disk cannot read all of it. Blocks that changed meanwhile do not
+    /// fit their checksums and are not kept; the caller looks again. An error when block `needed` does not fit and
+    /// nothing changed. Returns the origin.
     pub async fn load(
         self: &Rc<Self>,
         object: &Rc<Object>,

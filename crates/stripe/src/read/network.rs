@@ -1,7 +1,7 @@
 //! Reads from network memory of chunks that left the cache, before a disk is asked.
 //!
-//! Network memory is never waited for long, and no error of it is one of a read: the disk has all of it. Whatever comes
-//! is verified by the committed checksums, as what a disk returns.
+//! Network memory is never waited for long, and no error of it is one of a read: the disk has all of it. Its data is
+//! verified by the committed checksums, as that of a disk.
 
 use super::plan::ReadPlan;
 use crate::cache::{InPlace, Recalled, WindowPart};
@@ -58,7 +58,7 @@ impl Inner {
         self.reply_data(request, plan, &self.cx.piece(data), &mut sums);
     }
 
-    /// Where a READ's blocks are, if that is a chunk in network memory with nothing newer here.
+    /// The page with a READ's blocks, if that is a chunk in network memory with nothing newer here.
     fn in_place(&self, plan: &ReadPlan<'_>) -> Option<InPlace> {
         let (key, blocks) = (plan.object.key, plan.blocks());
         let chunk = |block: u64| block / CHUNK_BLOCKS as u64;

@@ -33,7 +33,7 @@ impl<'a> ReadPlan<'a> {
         ReadPlan { object, ask, bytes, truncations }
     }
 
-    /// Where the bytes end in the object.
+    /// End of the bytes in the object.
     pub fn end(&self) -> u64 {
         self.ask.offset + self.bytes as u64
     }
@@ -51,7 +51,7 @@ impl<'a> ReadPlan<'a> {
         window_parts(self.blocks())
     }
 
-    /// How many of the bytes are in one of the parts.
+    /// Number of the bytes in one of the parts.
     pub fn bytes_in(&self, part: &WindowPart) -> usize {
         part.bytes_of(self.ask.offset / BLOCK, self.bytes)
     }
@@ -83,7 +83,7 @@ fn available(object: &Object, ask: &ObjectRequest) -> usize {
     length.saturating_sub(ask.offset).min(ask.bytes.into()) as usize
 }
 
-/// Where the blocks of a window are, a bit each.
+/// State of a window's blocks, a bit each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WindowState {
     /// In memory.

@@ -1,13 +1,14 @@
-//! READ of what only the disk has, answered while the disk still reads (cut-through delivery, HPDC'97 section 3).
+//! READ of blocks that only the disk has, answered while the disk still reads (cut-through delivery, HPDC'97 section
+//! 3).
 //!
 //! The checksums of the blocks are known before the blocks are, so header and trailer of the answer leave with its
 //! first part; the others follow as the disk brings them. A part is what lies in one window, one disk read as for any
 //! reader, loaded into the cache and verified likewise.
 //!
-//! It does not wait, repeat or refuse. What turns out otherwise than announced (a damaged block, a write in between,
-//! a disk that stands still) spoils the answer: the caller finds blocks that do not fit their checksums, asks again,
-//! and gets its answer in one piece, as everybody does for a while. While an answer is filling nothing else passes on
-//! its connection, so none is begun when the disk is slow.
+//! It does not wait, repeat or refuse. Anything other than announced (a damaged block, a write in between, a disk that
+//! stands still) spoils the answer: the client finds blocks that do not fit their checksums, retries, and gets its
+//! answer in one piece, as all clients do for a while. While an answer is filling nothing else passes on its
+//! connection, so none is begun when the disk is slow.
 //!
 //! Invariant: a part is sent only when it is in the cache with the checksums that the trailer announced.
 
@@ -32,7 +33,7 @@ struct Announced<'a> {
     trailer: [u8; TRAILER_BYTES_MAX],
 }
 
-/// How far the answer is.
+/// Progress of the answer.
 struct Progress {
     /// Until the answer has begun.
     request: Option<Request>,

@@ -28,7 +28,7 @@ pub struct Machine {
     lent: usize,
     incarnation: u64,
     under_way: VecDeque<(u64, DiskRequest)>,
-    /// Where the arm is, when disks are swept.
+    /// Position of the arm, when disks are swept.
     arm: (u64, DiskFile),
 }
 
@@ -139,7 +139,7 @@ impl Machine {
     }
 }
 
-/// Where on the disk an operation is: first windows of all files, then their second ones.
+/// Position on the disk of an operation: first windows of all files, then their second ones.
 fn place(op: &DiskOp) -> (u64, DiskFile) {
     match op {
         DiskOp::Read { file, offset, .. } | DiskOp::Write { file, offset, .. } => (*offset, *file),
