@@ -143,7 +143,7 @@ impl Backups {
         self.0.is_near.get()
     }
 
-    /// What is back, when all is.
+    /// The salvaged names, when all are.
     pub fn salvaged(&self) -> Option<Vec<Back>> {
         self.0.salvaged.take()
     }
@@ -176,7 +176,7 @@ impl Backups {
         });
     }
 
-    /// Serves on a node as long as it lives.
+    /// Serves on a node until it ends.
     pub async fn serve(self, cx: Cx, names: Client, stripe: stripe::Client) {
         loop {
             cx.sleep(POLL).await;

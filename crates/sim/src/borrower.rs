@@ -14,7 +14,7 @@ const PAGES: u64 = 48;
 /// Longest pause between two of its steps, in milliseconds.
 const PAUSE_MS_MAX: u64 = 40;
 
-/// The program. What is wrong with a page ends the run by a panic, which says the page and both versions.
+/// The program. A wrong page ends the run by a panic, which says the page and both versions.
 pub struct Borrower {
     cx: Cx,
     service: Service,

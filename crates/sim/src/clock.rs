@@ -8,7 +8,7 @@ use wire::Time;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clock {
     since: Picos,
-    /// What it counts while the world counts a thousand.
+    /// Ticks of this clock per thousand of the world's.
     rate: u64,
 }
 
@@ -22,7 +22,7 @@ impl Clock {
         Clock { since, rate }
     }
 
-    /// What it says.
+    /// Its reading.
     pub fn time(self, now: Picos) -> Time {
         let counted = u128::from(now.since(self.since).0) * u128::from(self.rate);
         (self.since + Picos((counted / u128::from(RIGHT)) as u64)).node_time()

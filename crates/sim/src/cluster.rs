@@ -204,7 +204,7 @@ pub fn mount(
 async fn mover(cx: Cx, names: names::Client, pause: Duration) {
     loop {
         cx.sleep(pause).await;
-        // What is in use, or away, is moved another time.
+        // A file in use, or whose server is away, is moved another time.
         let _ = move_one(&cx, &names).await;
     }
 }

@@ -1,5 +1,5 @@
-//! What `trapeze sim [EXPERIMENT.toml] --seed N --trace F --minutes M` does, without files and clocks: the caller reads
-//! the experiment, takes the trace's lines, and says when the time is over.
+//! `trapeze sim [EXPERIMENT.toml] --seed N --trace F --minutes M`, without files and clocks: the caller reads the
+//! experiment, takes the trace's lines, and says when the time is over.
 
 use crate::cluster::roles;
 use crate::experiment::Experiment;
@@ -11,7 +11,7 @@ use node::bugs::Bug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use toml::de::DeTable;
 
-/// What a file is an experiment with.
+/// Kinds of experiments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A cluster under faults ([`crate::experiment`]).
@@ -32,7 +32,8 @@ const KEYS: [(Kind, &[&str]); 2] = [
     ),
 ];
 
-/// What a file is, by the first of its keys that only one of them has. One without a key is the usual cluster.
+/// The kind of an experiment, by the first of its keys that only one kind has. A file without keys is the usual
+/// cluster.
 pub fn kind(source: Source<'_>) -> Result<Kind, Fault> {
     let table = DeTable::parse(source.text).map_err(|error| source.of_toml(&error))?;
     let mut keys: Vec<_> = table.get_ref().keys().map(|key| (key.span(), key.get_ref())).collect();

@@ -31,9 +31,9 @@ const LINGER: Picos = Picos::seconds(30);
 const SETTLE: Picos = Picos::seconds(30);
 /// How long after a removal a power cut may undo it.
 const UNDO: Picos = Picos::seconds(10);
-/// What a disk that decays may lose from its end when its server is killed: DESIGN says 1 s, and writes take time.
+/// Time before a kill whose writes a decaying disk may lose from its end: DESIGN says 1 s, and writes take time.
 pub const RECENT: Picos = Picos::seconds(2);
-/// How much longer ago that may be where it was paused, and has run for less than a second since.
+/// Time by which that may be longer ago where the server was paused, and has run for less than a second since.
 pub const PAUSE_MAX: Picos = Picos::millis(PAUSE_MS_MAX + 1_000);
 /// Until a sync says that it is there after all.
 const UNTIL_SYNCED: Picos = Picos(u64::MAX - 2);
@@ -63,7 +63,7 @@ struct Write {
     /// Its first byte; of a truncation, the new size.
     start: u64,
     begin: Picos,
-    /// What other mounts published until then it takes effect on.
+    /// It takes effect on what other mounts published until then.
     sees: Picos,
     /// When it was acknowledged.
     ack: Option<Picos>,
@@ -73,9 +73,9 @@ struct Write {
     published: Picos,
     /// Fsync has acknowledged it.
     durable: bool,
-    /// A crash may have taken it, and until this time nobody has surely sent it again.
+    /// A crash may have taken it, and until this time it may not have been retransmitted.
     weak_until: Picos,
-    /// Its mount lives on since, and so can send it again and have it committed.
+    /// Its mount has run on since, and so can retransmit it and have it committed.
     held: bool,
 }
 
@@ -156,7 +156,7 @@ pub struct DataCheck {
     oldest: Picos,
     /// Files that are gone, and when that is certain.
     going: Vec<(Picos, FileId)>,
-    /// What became durable lately, and when.
+    /// Writes that became durable lately, and when.
     recent: VecDeque<(Picos, WriteId)>,
     /// Files whose names may be there again without their bytes.
     unchecked: BTreeSet<FileId>,
@@ -255,7 +255,7 @@ impl DataCheck {
     }
 
     /// Drops writes that no reader, however old its open, can see: one that is published and durable came after.
-    /// Neighbours that are alike become one.
+    /// Adjacent stretches that are alike become one.
     fn thin_out(&mut self, file: FileId, start: u64, end: u64) {
         let (writes, oldest) = (&self.writes, self.oldest);
         let Some(stretches) = self.files.get_mut(&file) else { return };
@@ -376,7 +376,7 @@ impl DataCheck {
         }
     }
 
-    /// An I/O server (or the manager) died. `alive` says of a mount whether it lives and so sends again what was lost.
+    /// An I/O server (or the manager) died. `alive` says whether a mount still runs, and so retransmits lost writes.
     pub fn server_died(&mut self, alive: impl Fn(NodeId) -> bool) {
         for id in &self.volatile {
             let write = &mut self.writes[id.0 as usize];
@@ -434,7 +434,7 @@ impl DataCheck {
         self.going.clear();
     }
 
-    /// A read through `reader` of `asked` bytes at `offset` brought `data`. What is wrong with it, if anything.
+    /// Checks `data` that a read through `reader` of `asked` bytes at `offset` returned. The error names the violation.
     pub fn check_read(
         &mut self,
         reader: &Reader,
@@ -506,8 +506,8 @@ impl DataCheck {
         Ok(())
     }
 
-    /// What truncations made the file long for `reader`, at least: behind the last byte that was ever written they
-    /// alone are known.
+    /// Least size that truncations gave the file for `reader`: behind the last byte that was ever written they alone
+    /// are known.
     fn least_size(&self, file: FileId, reader: &Reader) -> u64 {
         let (_, ids) = self.files[&file].last_key_value().expect("a stretch begins at 0");
         let possible = self.possible(ids, reader).into_iter();

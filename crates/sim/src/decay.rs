@@ -1,15 +1,16 @@
-//! Disks that decay while their machines stand still ([`node::decay`]), and that nothing of it is silent.
+//! Disks that decay while their machines are off ([`node::decay`]), and a check that no damage is silent.
 //!
 //! When the work is over the cluster stops: rested, at once after it was idle for longer than marks take to be written,
-//! or in the middle of its work, where the last second before the stop is not covered. What its machines store then is
-//! kept, and beside it what they stored earlier. Each round begins with that: one thing decays, all machines start, and
-//! everything is looked up, listed and read. What comes is right, or an error. The first round is without damage.
+//! or in the middle of its work, where the last second before the stop is not covered. The contents of its machines'
+//! storage are kept then, with earlier ones. Each round begins with them: one thing decays, all machines start, and
+//! everything is looked up, listed and read. Every result must be right, or an error. The first round is without
+//! damage.
 //!
 //! Or a round is a disaster: the manager's stores are lost, and restored from a backup ([`crate::restoring`]), or
 //! without one ([`crate::salvaging`]).
 //!
-//! Where servers scrub their disks often enough, that comes before everything is read: what a reader finds damaged then
-//! was named already. Of disks that nothing happened to nothing is named.
+//! If servers scrub their disks often enough, that comes before everything is read: damage that a reader finds must
+//! have been reported already. Disks that nothing happened to must not be reported.
 
 use crate::backup::Backups;
 use crate::experiment::Experiment;
@@ -96,7 +97,7 @@ pub struct Decays {
     is_restored: bool,
     /// When the manager is struck then.
     struck: Option<Picos>,
-    /// What strikes while names are salvaged.
+    /// Crashes while names are salvaged.
     strikes: Strikes,
 }
 
@@ -176,7 +177,7 @@ impl Decays {
         }
     }
 
-    /// To be called in each tick when the work is over. What is wrong, if anything.
+    /// To be called in each tick when the work is over. The error names the violation.
     pub fn tick(&mut self, world: &mut World, workload: &mut Workload) -> Result<(), String> {
         let now = world.now();
         workload.trouble(now);
@@ -452,7 +453,7 @@ impl Decays {
         Ok(())
     }
 
-    /// What the server of the disk that decayed makes of it.
+    /// Traces the state of the decayed disk, as its server reports it.
     fn trace_health(&self, world: &mut World) {
         let Some(victim) = self.victim else { return };
         let services: Option<&Services> = world.machine(victim).services();
@@ -462,7 +463,7 @@ impl Decays {
         world.trace_mut().line(now, victim, "decay", format_args!("{said}"));
     }
 
-    /// What the first start and the reads did has made nothing worse.
+    /// Starts again, to check that the first start and the reads have made nothing worse.
     fn start_again(&mut self, world: &mut World, workload: &mut Workload) {
         let victim = self.victim.expect("nothing is started again in the first round");
         world.crash(victim, Crash::Kill);
@@ -478,8 +479,8 @@ impl Decays {
         let now = world.now();
         let (keepers, kind) = (self.members.keepers(), *self.random.pick(&self.kinds));
         let node = *self.random.pick(&keepers);
-        // What else knows of all of it knows it when there was a second of rest. That a manager's directory is empty is
-        // noticed before its stores are opened.
+        // Second copies of all of it are complete only after a second of rest. An empty directory of a manager is
+        // detected before its stores are opened.
         let unmodelled = node == self.members.manager && kind == Decay::Emptied;
         let whole = Decay::OF_ALL.contains(&kind) && (!self.rests || unmodelled);
         let kind = if whole { *self.random.pick(&Decay::OF_FILES) } else { kind };

@@ -14,7 +14,7 @@ use node::rings::{
 use std::collections::BTreeMap;
 use wire::Errno;
 
-/// What a disk is like.
+/// Properties of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskModel {
     /// Of every operation.
@@ -39,7 +39,7 @@ impl Default for DiskModel {
     }
 }
 
-/// What is wrong with a disk now.
+/// Present faults of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskFaults {
     /// An operation fails with EIO so often in a million.
@@ -107,17 +107,17 @@ impl Disk {
         }
     }
 
-    /// What is wrong with it, to be changed.
+    /// Its faults, to be changed.
     pub fn faults_mut(&mut self) -> &mut DiskFaults {
         &mut self.faults
     }
 
-    /// What it is like, to be changed.
+    /// Its properties, to be changed.
     pub fn model_mut(&mut self) -> &mut DiskModel {
         &mut self.model
     }
 
-    /// What is on it.
+    /// Its content.
     pub fn volume(&self) -> &Volume {
         &self.volume
     }
@@ -139,7 +139,7 @@ impl Disk {
         (done, self.accept(request))
     }
 
-    /// Takes an operation that somebody else times. The number to ask for it by.
+    /// Takes an operation that the caller times. Returns its number.
     pub fn accept(&mut self, request: DiskRequest) -> u64 {
         self.posted += 1;
         let covers = self.volume.changes();

@@ -29,7 +29,7 @@ pub struct Experiment {
     pub seconds: u64,
     /// The cluster.
     pub shape: Shape,
-    /// What is done to it.
+    /// Faults that are injected.
     pub faults: Faults,
     /// Instead of files: nodes with network memory.
     pub memory: Option<MemoryShape>,
@@ -73,7 +73,8 @@ pub struct Shape {
     pub moves_per_minute: u32,
     /// How often in a minute each mount has some file get columns.
     pub widens_per_minute: u32,
-    /// What every machine lends to network memory, in MiB; at 0 there is none. A program on each keeps pages there.
+    /// Memory that every machine lends to network memory, in MiB; at 0 there is none. A program on each keeps pages
+    /// there.
     pub lend_mib: u32,
     /// In so many seconds everything that machines store is read once; at 0 once a week, which is never.
     pub scrub_seconds: u32,
@@ -126,7 +127,7 @@ pub struct MemoryShape {
     pub shared_spaces: u16,
     /// Whether pages are prefetched for which faults show a trend.
     pub trends: bool,
-    /// Where pages go that leave.
+    /// Destination of evicted pages.
     pub policy: Placement,
     /// Clients of a front end on each node that serves keys; at 0 there is none.
     pub key_clients: u16,
@@ -160,7 +161,7 @@ impl Default for MemoryShape {
     }
 }
 
-/// How nodes of a cluster with network memory choose where pages go that leave.
+/// Policies by which nodes of a cluster with network memory choose the destination of evicted pages.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub enum Placement {
@@ -178,7 +179,7 @@ pub enum Placement {
 }
 
 impl Placement {
-    /// What it is in the run with this seed.
+    /// The policy in the run with this seed.
     pub fn policy(self, seed: u64) -> Policy {
         let all = [Policy::BestOfTwo, Policy::Gms, Policy::Random, Policy::NChance];
         match self {
@@ -191,7 +192,7 @@ impl Placement {
     }
 }
 
-/// What is done to it. Faults of messages come so often in a million messages, others so often a minute.
+/// Faults that are injected. Faults of messages come so often in a million messages, others so often a minute.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields, default)]
 #[allow(missing_docs)] // the names say it all

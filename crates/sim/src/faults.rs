@@ -7,7 +7,7 @@ use crate::queue::Picos;
 use crate::random::Random;
 use wire::{Channel, Kind, NodeId};
 
-/// Which nodes a rule is about.
+/// The nodes that a rule applies to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Nodes {
     /// Every node.
@@ -26,22 +26,22 @@ impl Nodes {
     }
 }
 
-/// What a message is, as far as rules ask.
+/// A message, as rules match it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
     /// The senders.
     pub from: NodeId,
-    /// To whom.
+    /// The receiver.
     pub to: NodeId,
     /// A request, an answer or something else.
     pub kind: Kind,
     /// Of which service.
     pub channel: Channel,
-    /// What it asks for, or answers.
+    /// The operation that it requests, or answers.
     pub op: u16,
 }
 
-/// Which messages between its nodes a rule is about.
+/// The messages between its nodes that a rule applies to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Messages {
     /// Every message.
@@ -62,7 +62,7 @@ impl Messages {
     }
 }
 
-/// What a rule does to a message that it strikes.
+/// Effect of a rule on a message that it strikes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// It is lost.
@@ -86,7 +86,7 @@ pub enum Fault {
 /// One rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// What happens.
+    /// The effect.
     pub fault: Fault,
     /// To messages from these nodes ...
     pub from: Nodes,
@@ -102,7 +102,7 @@ pub struct Rule {
     pub chance: u32,
     /// ... and not more than so many.
     pub most: u64,
-    /// Those that it has struck so far.
+    /// Messages that it has struck so far.
     pub struck: u64,
 }
 
@@ -134,7 +134,7 @@ impl Rule {
     }
 }
 
-/// What becomes of one message, all rules taken together.
+/// Fate of one message, all rules taken together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
     /// Lost.

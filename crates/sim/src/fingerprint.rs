@@ -1,6 +1,6 @@
 //! A 64-bit running hash of everything that happened: two runs with one fingerprint were the same run.
 //!
-//! It is not cryptographic; nobody forges a simulation.
+//! It is not cryptographic; a simulation is not forged.
 
 /// The running hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,9 +8,8 @@
 //!                              processor: the firmware of `nic`
 //! ```
 //!
-//! Every constant is in a preset (`presets/*.toml`) beside its source. Rates change only when something starts
-//! or ends; between two changes progress is a straight line that is evaluated when somebody asks
-//! ([`flow::Flow`]).
+//! Every constant is in a preset (`presets/*.toml`) beside its source. Rates change only when something starts or ends;
+//! between two changes progress is a straight line that is evaluated on demand ([`flow::Flow`]).
 //!
 //! It is not cycle-accurate: a burst on the bus, a flit on a link, an instruction have no events of their own.
 

@@ -24,7 +24,7 @@ pub const PAUSE_MS_MAX: u64 = 3_000;
 pub const MEMORY_NODES_MAX: u16 = 1_000;
 /// Pages of 4 KiB of each, 64 MiB: what a run of several nodes has room for.
 pub const MEMORY_FRAMES_MAX: u32 = 16_384;
-/// What a machine of a cluster lends to network memory: 64 MiB, as much as [`MEMORY_FRAMES_MAX`].
+/// Most that a machine of a cluster lends to network memory: 64 MiB, as much as [`MEMORY_FRAMES_MAX`].
 pub const LEND_MIB_MAX: u32 = 64;
 /// Longest files: the longest write is 3/16 of it, 960 KiB, and must fit one frame of 1 MiB.
 pub const FILE_KIB_MAX: u32 = 5 * 1024;

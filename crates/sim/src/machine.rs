@@ -16,7 +16,7 @@ use std::rc::Rc;
 use store::MemoryBackend;
 use wire::NodeId;
 
-/// What a machine has.
+/// Equipment of a machine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MachineConfig {
     /// Its node.
@@ -42,7 +42,7 @@ impl MachineConfig {
     }
 }
 
-/// All that is stored on a machine at one time.
+/// Contents of a machine's storage at one time.
 #[derive(Clone, Debug)]
 pub struct Image {
     /// Of each disk.
@@ -51,7 +51,7 @@ pub struct Image {
     pub stores: StoresImage,
 }
 
-/// What all machines store at one time.
+/// Contents of all machines' storage at one time.
 pub(crate) type Images = BTreeMap<NodeId, Image>;
 
 /// A node that is about to live: what its services start from.
@@ -70,7 +70,7 @@ impl Boot<'_> {
     }
 }
 
-/// Starts a machine's services; called at every start of its node. What it returns is kept as long as the node. The
+/// Starts a machine's services; called at every start of its node. The returned value is kept as long as the node. The
 /// error is a sentence for people.
 pub type Role = Rc<dyn Fn(&mut Boot<'_>) -> Result<Box<dyn Any>, String>>;
 
@@ -117,23 +117,23 @@ impl Machine {
         }
     }
 
-    /// What its role has started, while it runs and if it is of this kind.
+    /// The services that its role has started, while it runs and if they are of this type.
     pub fn services<T: Any>(&self) -> Option<&T> {
         self.services.as_ref()?.downcast_ref()
     }
 
-    /// What is wrong with its disks, to be changed: each disk's, then that of the stores' disk.
+    /// Faults of its disks, to be changed: each disk's, then those of the stores' disk.
     pub fn faults(&mut self) -> impl Iterator<Item = &mut DiskFaults> {
         self.disks.iter_mut().map(Disk::faults_mut).chain(std::iter::once(self.meta.faults_mut()))
     }
 
-    /// What is stored on it now.
+    /// The present content of its storage.
     pub fn image(&self) -> Image {
         let disks = self.disks.iter().map(|disk| disk.volume().clone()).collect();
         Image { disks, stores: self.meta.image() }
     }
 
-    /// What is stored on it is this from now on. Not while its node runs.
+    /// Replaces the content of its storage. Not while its node runs.
     pub fn restore(&mut self, image: &Image) {
         assert!(self.node.is_none(), "nothing has the files open");
         for (disk, volume) in self.disks.iter_mut().zip(&image.disks) {

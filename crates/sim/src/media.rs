@@ -1,4 +1,4 @@
-//! What decays: disks and stores of machines that stand still.
+//! Media that decay: disks and stores of machines that are off.
 
 use crate::machine::Machine;
 use crate::meta::StoresImage;

@@ -14,7 +14,7 @@ use store::{MemoryBackend, MemoryLogs};
 
 /// Most changes of its file that a checkpoint which a crash meets still makes.
 const STEPS_BEFORE_CRASH_MAX: u64 = 40;
-/// What a checkpoint is taken to write: 64 pages (assumed; what it costs in syncs matters more).
+/// Bytes that a checkpoint is taken to write: 64 pages (assumed; its cost in syncs matters more).
 const CHECKPOINT_BYTES: usize = 256 * 1024;
 
 #[derive(Debug)]
@@ -59,7 +59,7 @@ impl Meta {
         }
     }
 
-    /// What is wrong with the disk below, to be changed.
+    /// Faults of the disk below, to be changed.
     pub fn faults_mut(&mut self) -> &mut DiskFaults {
         &mut self.faults
     }

@@ -1,7 +1,7 @@
 //! Checks what name-space operations return, in directories that one mount changes, one operation at a time.
 //!
-//! For each name it keeps what may be there: one thing, usually; several after an operation whose outcome nobody
-//! learnt, or after a power cut of the manager that may have taken a change which no sync had acknowledged.
+//! For each name it keeps the possible values: one, usually; several after an operation with an unknown outcome, or
+//! after a power cut of the manager that may have taken a change which no sync had acknowledged.
 
 use crate::data_check::{PAUSE_MAX, RECENT};
 use crate::queue::Picos;
@@ -9,7 +9,7 @@ use node::rings::Name;
 use std::collections::{BTreeMap, BTreeSet};
 use wire::FileId;
 
-/// What a name stands for.
+/// Value of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Value {
     /// Nothing.
@@ -36,15 +36,15 @@ const UNSYNCED: Picos = Picos::seconds(5);
 #[derive(Clone, Debug, Default)]
 struct Entry {
     may: Vec<Value>,
-    /// What it was before the last changes, and until when.
+    /// Its values before the last changes, and until when.
     before: Vec<(Picos, Value)>,
     /// The same, whether it was synced since or not.
     lately: Vec<(Picos, Value)>,
-    /// What it may be after a kill and damage, whatever a look brought since.
+    /// Possible values after a kill and damage, whatever a lookup found since.
     stopped: Vec<Value>,
-    /// What it was when a power cut came that may have taken changes, until a look or a sync tells.
+    /// Possible values from a power cut that may have taken changes until a lookup or a sync tells.
     kept: Option<Vec<Value>>,
-    /// The mount that made the last change lives since, and so can be told by a sync that it was taken.
+    /// The mount that made the last change has run on since, so a sync can tell it that the change was taken.
     held: bool,
 }
 
@@ -112,7 +112,7 @@ impl NameCheck {
         }
     }
 
-    /// How many names the file had, one after the other.
+    /// Number of names that the file had, one after the other.
     pub fn path_count(&self, file: FileId) -> usize {
         self.had.get(&file).map_or(0, Vec::len)
     }
@@ -121,12 +121,12 @@ impl NameCheck {
         self.had.get(&file).map_or(&[], |had| had)
     }
 
-    /// Which of its names the path was first.
+    /// Index of the first of its names that was the path.
     pub fn first_at(&self, file: FileId, path: &[u8]) -> Option<usize> {
         self.places(file).iter().position(|place| is_path_of(path, place))
     }
 
-    /// Which of its names the path was last.
+    /// Index of the last of its names that was the path.
     pub fn last_at(&self, file: FileId, path: &[u8]) -> Option<usize> {
         self.places(file).iter().rposition(|place| is_path_of(path, place))
     }
@@ -291,7 +291,7 @@ impl NameCheck {
         self.cut.is_some_and(|cut| cut + UNSYNCED > time)
     }
 
-    /// What the name may stand for.
+    /// Possible values of the name.
     pub fn may(&mut self, directory: FileId, name: &Name) -> &[Value] {
         &self.entry(directory, name).may
     }
@@ -306,7 +306,7 @@ impl NameCheck {
         self.may(directory, name) == [Value::Nothing]
     }
 
-    /// A lookup brought this. What is wrong with it, if anything; else it is what is known from now on.
+    /// Checks the result of a lookup, which is the known value from now on. The error names the violation.
     pub fn saw(
         &mut self,
         directory: FileId,
@@ -324,7 +324,7 @@ impl NameCheck {
         Ok(())
     }
 
-    /// The name stands for something, whatever that is. What is wrong with it, if anything.
+    /// Checks that the name may stand for something. The error names the violation.
     pub fn saw_something(&mut self, directory: FileId, name: &Name) -> Result<(), String> {
         let entry = self.entry(directory, name);
         entry.may.retain(|value| *value != Value::Nothing);
@@ -338,8 +338,8 @@ impl NameCheck {
         }
     }
 
-    /// A change was refused since the names that were to become `value` are that already. What is wrong with it, if
-    /// anything.
+    /// Checks that a change may be refused because the names that were to become `value` are that already. The error
+    /// names the violation.
     pub fn refused(&mut self, change: &Change, value: Value) -> Result<(), String> {
         let mut named = change.0.iter().filter(|(_, _, to)| *to == value).peekable();
         if named.peek().is_none() {
@@ -351,7 +351,7 @@ impl NameCheck {
         })
     }
 
-    /// A whole directory was read. What is wrong with it, if anything.
+    /// Checks the listing of a whole directory. The error names the violation.
     pub fn listed(&mut self, directory: FileId, names: &[(Name, FileId)]) -> Result<(), String> {
         let known: Vec<Name> = self.names(directory);
         for name in known {

@@ -24,7 +24,7 @@ use endpoint::{Endpoint, Placement, ReceiveMessage, SendMessage};
 use std::collections::{BTreeMap, VecDeque};
 use wire::{CallHeader, Control, ControlView, Flags, Header, Kind, NodeId};
 
-/// What a link between two nodes is like; all are alike.
+/// Properties of a link between two nodes; all are alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkModel {
     /// From the first bit sent to the first bit received.
@@ -77,7 +77,7 @@ pub struct Arrival {
     pub packet: PacketId,
 }
 
-/// What became of messages. Every figure is a count of them.
+/// Counts of messages, by their fate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Taken from endpoints.
@@ -88,7 +88,7 @@ pub struct Traffic {
     pub delivered: u64,
     /// Struck by at least one rule.
     pub struck: u64,
-    /// Lost by a rule, by a broken link or because nobody was there.
+    /// Lost by a rule, by a broken link or because the receiver was down.
     pub lost: u64,
     /// Refused at the far end because the control message was damaged.
     pub malformed: u64,
@@ -176,7 +176,7 @@ impl Network {
         &mut self.rules
     }
 
-    /// What happened so far.
+    /// Counts so far.
     pub fn traffic(&self) -> Traffic {
         self.traffic
     }
@@ -191,7 +191,7 @@ impl Network {
         self.packets.len() - self.free.len()
     }
 
-    /// What the check of payload tokens found since it was asked last.
+    /// Violations of payload tokens since the last call.
     pub fn take_violations(&mut self) -> Vec<String> {
         self.tokens.take_violations()
     }
@@ -380,7 +380,7 @@ impl Network {
         self.packets[packet.0 as usize].data.len()
     }
 
-    /// The packet's control message has arrived. `None`: nobody is there.
+    /// The packet's control message has arrived. `None`: the receiver is down.
     pub fn handle_head(
         &mut self,
         now: Picos,

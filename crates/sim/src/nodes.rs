@@ -1,9 +1,9 @@
-//! Which nodes a simulated cluster has, and what each is for.
+//! The nodes of a simulated cluster, by role.
 
 use crate::experiment::Experiment;
 use wire::NodeId;
 
-/// Which nodes a cluster has.
+/// The nodes of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Members {
     /// The file manager, and first manager of the cluster.

@@ -223,7 +223,7 @@ impl Restoring {
         self.backups.is_near()
     }
 
-    /// Whether the names are salvaged; what is back is to be read. What is wrong with it, if anything.
+    /// Whether the names are salvaged, and can be read. The error names the violation.
     pub fn is_salvaged(&self, workload: &mut Workload) -> Result<bool, String> {
         let Some(back) = self.backups.salvaged() else { return Ok(false) };
         let files = check(&back, &self.described, &self.unsynced, (&self.names, self.is_clean))?;

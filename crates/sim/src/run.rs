@@ -25,7 +25,7 @@ const LAST_PHASE_MAX: Picos = Picos::seconds(600);
 /// Time for leases and retries to settle between the last fault and the last phase.
 const SETTLE: Picos = Picos::seconds(60);
 
-/// What runs on the machines of a cluster: who makes the nodes of it knows the services.
+/// Roles of the machines of a cluster: the caller, which makes their nodes, knows the services.
 pub struct Roles {
     /// The first machine.
     pub manager: Role,
@@ -41,7 +41,7 @@ pub struct Roles {
     pub backups: Backups,
 }
 
-/// What came out of a run.
+/// Result of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Of all that happened: equal in two runs of one seed and experiment.
@@ -54,14 +54,14 @@ pub struct Outcome {
     pub succeeded: u64,
     /// File operations that failed, as they may in trouble.
     pub failed: u64,
-    /// What became of messages.
+    /// Fates of messages.
     pub traffic: Traffic,
-    /// What was wrong; empty in a good run.
+    /// Violations; empty in a good run.
     pub violations: Vec<String>,
 }
 
 impl Outcome {
-    /// What `world` came to, after so many operations that succeeded and failed.
+    /// The result of `world`, after so many operations that succeeded and failed.
     pub(crate) fn of(
         mut world: World,
         (succeeded, failed): (u64, u64),

@@ -35,10 +35,10 @@ pub struct Back {
 /// Paths that objects of a file have on stable storage.
 pub type Described = BTreeMap<FileId, BTreeSet<Vec<u8>>>;
 
-/// What is to be salvaged.
+/// Parameters of a salvage.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
-    /// How many servers there are.
+    /// Number of servers.
     pub servers: usize,
     /// An object that is lost without a trace before that.
     pub loses: Option<(NodeId, Kept)>,
@@ -170,7 +170,7 @@ pub fn described(images: &Images, loses: Option<(NodeId, Kept)>) -> Described {
 fn told_to(objects: impl Iterator<Item = Placed>, loses: Option<(NodeId, Kept)>) -> Described {
     let mut described = Described::new();
     let kept = objects.filter(|object| loses != Some((object.server, object.kept)));
-    // What a moved column leaves is empty, and may be of before the file had its name.
+    // The rest of a moved column is empty, and may be of before the file had its name.
     for object in kept.filter(|object| object.head.length > 0) {
         if let Some(description) = object.description.filter(|known| !known.path.is_empty()) {
             described.entry(object.kept.object.file).or_default().insert(description.path);
@@ -197,7 +197,7 @@ pub fn missable(images: &Images, random: &mut Random) -> Option<(NodeId, Kept)> 
     (!known.is_empty()).then(|| *random.pick(&known)).map(|lost| (lost.server, lost.kept))
 }
 
-/// The file of which an object is lost is not back as if it were whole. What is wrong, if anything.
+/// Checks that a file with a lost object is not back as if it were whole. The error names the violation.
 pub fn check_broken(back: &[Back], broken: FileId) -> Result<(), String> {
     match back.iter().find(|one| one.file == broken && one.whole) {
         Some(one) => Err(format!("{one:?} is back whole, though an object of it is lost")),
@@ -205,7 +205,7 @@ pub fn check_broken(back: &[Back], broken: FileId) -> Result<(), String> {
     }
 }
 
-/// The files that are back and whole. What is wrong with them, if anything.
+/// Checks, and returns, the files that are back and whole. The error names the violation.
 pub fn check(
     back: &[Back],
     described: &Described,

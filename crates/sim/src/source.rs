@@ -3,14 +3,14 @@
 use std::fmt;
 use std::ops::Range;
 
-/// What is wrong, and where. Shown as `FILE:LINE: WHAT`.
+/// A fault in a file, with its place. Shown as `FILE:LINE: WHAT`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The file, as it was named.
     pub file: String,
     /// The line, from 1.
     pub line: usize,
-    /// What is wrong and what is allowed.
+    /// The fault, and the allowed values.
     pub what: String,
 }
 
@@ -53,7 +53,7 @@ impl Source<'_> {
         Fault { file: self.file.to_string(), line, what: what.into() }
     }
 
-    /// What the TOML library says, at its line.
+    /// An error of the TOML library, at its line.
     pub fn of_toml(&self, error: &toml::de::Error) -> Fault {
         self.fault(error.span().unwrap_or(0..0), error.message().trim_end())
     }

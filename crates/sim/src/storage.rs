@@ -23,7 +23,7 @@ pub enum Crash {
     Power,
 }
 
-/// What one power cut does to unsynced pages; drawn once per cut.
+/// Effect of one power cut on unsynced pages; drawn once per cut.
 #[derive(Clone, Copy, Debug)]
 enum Loss {
     All,
@@ -270,7 +270,7 @@ impl LossyFile {
         self.now = self.stable.clone();
     }
 
-    /// What lies beyond the length that survived was never part of the file.
+    /// Clears bytes beyond the length that survived: they were never part of the file.
     fn trim_stable(&mut self) {
         let (last, within) = split(self.stable.len);
         self.stable.pages.split_off(&(last + u64::from(within > 0)));
@@ -360,7 +360,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is written, cut and synced: a reader sees what a flat array would show, and a power cut that
+        /// After any writes, truncations and syncs a reader sees the contents of a flat array, and a power cut that
         /// loses all goes back exactly to the last full sync.
         #[test]
         fn equals_a_flat_array(

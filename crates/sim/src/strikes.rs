@@ -3,7 +3,7 @@
 use crate::queue::Picos;
 use crate::random::{MILLION, Random};
 
-/// How many there are at most in one salvage: each may break off an attempt, and the next begins seconds later.
+/// Most strikes in one salvage: each may break off an attempt, and the next begins seconds later.
 const STRIKES_MAX: u64 = 6;
 /// Within so many microseconds of an attempt's begin, or of the strike before: while objects are listed, while files
 /// are made and compared, while a machine starts again, or later.
@@ -19,7 +19,7 @@ pub struct Strikes {
 }
 
 impl Strikes {
-    /// Those of every third salvage are none.
+    /// Draws the strikes; every third salvage has none.
     pub fn new(random: &mut Random) -> Strikes {
         let any = random.chance(MILLION / 3 * 2);
         let left = if any { 1 + random.below(STRIKES_MAX) } else { 0 };

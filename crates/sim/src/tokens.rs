@@ -14,7 +14,7 @@ struct Offer {
     landed: bool,
 }
 
-/// What has been offered and what is being filled.
+/// Offered payloads, and those being filled.
 #[derive(Debug, Default)]
 pub struct TokenCheck {
     offers: BTreeMap<(NodeId, u16), Offer>,
@@ -83,7 +83,7 @@ impl TokenCheck {
         self.filling.retain(|(owner, _), _| *owner != node);
     }
 
-    /// What was wrong so far; empties the list.
+    /// The violations so far; empties the list.
     pub fn take_violations(&mut self) -> Vec<String> {
         std::mem::take(&mut self.violations)
     }

@@ -13,7 +13,7 @@ use wire::NodeId;
 /// Takes finished lines, without their line end.
 pub type Sink = Box<dyn FnMut(&str)>;
 
-/// Where lines go, if anywhere.
+/// Destination of the trace's lines, if any.
 #[derive(Default)]
 pub struct Trace {
     sink: Option<Sink>,

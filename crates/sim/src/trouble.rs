@@ -205,8 +205,9 @@ impl Trouble {
         world.machine_mut(node).faults().for_each(|faults| *faults = Default::default());
     }
 
-    /// Where disks fail at any time, any operation may, and what is not synced be given up as on a full disk. Not
-    /// before the first tick: a disk that could not be labelled is for people to mend.
+    /// Makes disks fail at any time, if the experiment wants it: then any operation may fail, and unsynced data be
+    /// given up as on a full disk. Not before the first tick: a disk that could not be labelled must be mended by an
+    /// operator.
     fn fail_disks(&self, world: &mut World, workload: &mut Workload) {
         let error_chance = self.faults.disk_error_per_million;
         if error_chance > 0 {

@@ -33,7 +33,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use wire::NodeId;
 
-/// What an operation costs that touches no platter: names and lengths are in the server's memory (assumed).
+/// Cost of an operation that touches no platter: names and lengths are in the server's memory (assumed).
 const IN_MEMORY: Picos = Picos::micros(10);
 
 /// One node's hardware.
@@ -52,13 +52,13 @@ pub struct NodeSetup {
 pub struct DiskSetup {
     /// All are alike.
     pub disk: Disk,
-    /// How many.
+    /// Number of disks.
     pub count: u16,
     /// Channels that they are spread over in turn.
     pub channels: u16,
 }
 
-/// What is done.
+/// A completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Done {
     /// A message was taken by its receiver.
@@ -71,7 +71,7 @@ pub enum Done {
     Disk {
         /// Of this node.
         node: NodeId,
-        /// Which disk.
+        /// The disk.
         disk: u16,
         /// The operation's number there.
         number: u64,
@@ -80,7 +80,7 @@ pub enum Done {
     Fetched {
         /// Of this node.
         node: NodeId,
-        /// Which disk.
+        /// The disk.
         disk: u16,
         /// The operation's number there.
         number: u64,
@@ -143,7 +143,7 @@ impl Underlay {
         self.world.step();
     }
 
-    /// What has been done by now.
+    /// The next completion by now.
     pub fn take_done(&mut self) -> Option<Done> {
         loop {
             let done = self.desk.borrow_mut().done.pop_front()?;

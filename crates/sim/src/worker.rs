@@ -1,7 +1,7 @@
-//! One simulated application: it asks its mount for one file operation after the other and has every answer checked.
+//! One simulated application: it sends its mount one file operation after the other and has every answer checked.
 //!
-//! It owns a directory, where it alone changes names, and shares some files with all other workers of all mounts.
-//! What it asks next is drawn from its own random stream and from what the checks know.
+//! It owns a directory, where it alone changes names, and shares some files with all other workers of all mounts. Its
+//! next request is drawn from its own random stream and from what the checks know.
 
 mod audit;
 mod choice;
@@ -24,17 +24,17 @@ use wire::{Errno, FileId, FileKind, NodeId, SetAttr};
 const THINK_US_MAX: u64 = 40_000;
 /// Between two operations of an audit.
 const AUDIT_PAUSE: Picos = Picos::micros(100);
-/// After an outcome that nobody learnt a worker waits until the operation can no more take effect.
+/// Time that a worker waits after an unknown outcome, until the operation can no more take effect.
 pub const LINGER: Picos = Picos::seconds(30);
 
-/// What all workers share: the checks and the shared files.
+/// State that all workers share: the checks and the shared files.
 #[derive(Debug, Default)]
 pub struct Model {
     /// Of data.
     pub data: DataCheck,
     /// Of names.
     pub names: NameCheck,
-    /// What was wrong so far.
+    /// Violations so far.
     pub violations: Vec<String>,
     /// The names are those of a backup: what came to the root directory later is not there.
     pub restored: bool,
@@ -130,7 +130,7 @@ pub struct Worker {
     shared: Vec<Option<FileId>>,
     open: Option<Open>,
     asked: Option<(Picos, InFlight)>,
-    /// What must come next, as a part of what was asked before.
+    /// The next request, if it is part of the one before.
     follow: Option<InFlight>,
     closing: bool,
     last: Last,
@@ -143,7 +143,7 @@ struct Last {
     begun: bool,
     /// Files to read, once they are known.
     left: Option<Vec<FileId>>,
-    /// Where to read next in the file that is open.
+    /// Offset of the next read in the file that is open.
     offset: u64,
 }
 
@@ -155,7 +155,7 @@ fn shared_name(index: usize) -> Name {
     name(format!("shared{index}"))
 }
 
-/// What an error says about the operation.
+/// Whether an error leaves the outcome of the operation unknown.
 fn is_unknown(errno: Errno) -> bool {
     let answers = [
         Errno::ENOENT,
@@ -217,7 +217,7 @@ impl Worker {
         opened.min(self.waits_since().unwrap_or(now))
     }
 
-    /// What is under way, for people.
+    /// The operation under way, for people.
     pub fn describe(&self) -> String {
         let asked = self.asked.as_ref().map(|(begun, asked)| format!("{asked:?} since {begun}"));
         format!("worker {} on {}: {}", self.number, self.mount, asked.unwrap_or("idle".into()))
@@ -470,7 +470,7 @@ impl Worker {
             if let FileReply::Entry(attr) = reply {
                 *value = Value::File(attr.file);
             }
-            // What may be one of several things may also be elsewhere by now.
+            // A file that is only one of several possible values may also be elsewhere by now.
             if let [one] = model.names.may(*directory, name) {
                 gone.push(*one);
             }

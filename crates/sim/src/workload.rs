@@ -20,7 +20,7 @@ const IDLE: Picos = Picos::millis(50);
 #[derive(Debug, Default)]
 pub struct Workload {
     workers: Vec<Worker>,
-    /// Which worker waits for an operation.
+    /// The worker that waits for each operation.
     waiting: BTreeMap<(NodeId, u64), usize>,
     model: Model,
     next_front: u64,

@@ -30,7 +30,7 @@ const WALL_SECONDS: i64 = 1_000_000_000;
 /// Random streams of the world itself.
 const STREAM: &str = "world";
 
-/// What may happen next.
+/// The next event.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Head(PacketId),
@@ -44,7 +44,7 @@ enum Event {
     Hardware(Done),
 }
 
-/// What whoever runs the world is told.
+/// Event for the driver of the world.
 #[derive(Debug)]
 pub enum Happening {
     /// A file operation has ended at this node.
@@ -70,8 +70,8 @@ pub struct World {
     hardware: Option<Hardware>,
 }
 
-/// What is under the nodes instead of plain models, and the file calls that are on their way through the system call
-/// layer, there and back.
+/// Modelled hardware under the nodes, instead of plain models, and the file calls that are on their way through the
+/// system call layer, there and back.
 struct Hardware {
     underlay: Underlay,
     asked: BTreeMap<(NodeId, u64), FileRequest>,
@@ -162,7 +162,7 @@ impl World {
         self.machines.keys().copied().collect()
     }
 
-    /// What the world's own checks found; empties the list.
+    /// Violations that the world's own checks found; empties the list.
     pub fn take_violations(&mut self) -> Vec<String> {
         self.violations.append(&mut self.network.take_violations());
         std::mem::take(&mut self.violations)
@@ -241,7 +241,7 @@ impl World {
         self.wake(node);
     }
 
-    /// Since when the node may not have run for a second: since now, or since it was paused last.
+    /// Start of the time in which the node may not have run for a second: now, or when it was paused last.
     pub fn ran_until(&self, node: NodeId) -> Picos {
         let machine = self.machine(node);
         match machine.paused_until + Picos::seconds(1) > self.now() {

@@ -13,7 +13,7 @@ const FEW: usize = 6;
 /// The same of [`SKIPPED`].
 const FEW_SKIPPED: usize = 4;
 
-/// What a change of a service could break, found by a few seeds.
+/// Bugs that a change of a service could introduce, found by a few seeds.
 const FOUND: [Bug; 24] = [
     Bug::HoleNotZeroed,
     Bug::IgnoredVerifier,
@@ -41,7 +41,7 @@ const FOUND: [Bug; 24] = [
     Bug::SoughtInPlace,
 ];
 
-/// What needs another experiment, found by a few of its seeds.
+/// Bugs that need another experiment, found by a few of its seeds.
 const FOUND_BY: [(Bug, &str); 10] = [
     (Bug::AwayPageTaken, LENDING),
     (Bug::PlacedNotSynced, LARGE_COMMITS),

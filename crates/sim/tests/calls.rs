@@ -23,7 +23,7 @@ const CALLS: u64 = 40;
 const ECHO: u16 = 1;
 const ONCE: u16 = 2;
 
-/// What the test sees of its services and tasks.
+/// The test's view of its services and tasks.
 #[derive(Default)]
 struct Log {
     /// By call: how often it was executed.

@@ -19,7 +19,7 @@ fn a_seed_is_a_run() {
     assert_ne!(first.fingerprint, outcome(2, &calm()).fingerprint);
 }
 
-/// What the only application of the first mount asks for in 29 seconds: operations, names, places and lengths, without
+/// Requests of the only application of the first mount in 29 seconds: operations, names, places and lengths, without
 /// the ids that the manager gives to all in turn.
 fn asked(experiment: &Experiment) -> Vec<String> {
     let lines = Rc::new(RefCell::new(Vec::new()));
@@ -149,7 +149,7 @@ fn seed_17_with_two_mounts_keeps_lengths() {
     passes(17, &experiment);
 }
 
-/// What the objects had said before another mount wrote was taken for the length after it: one answer came late.
+/// Objects' lengths from before another mount wrote were taken for the length after it: one answer came late.
 #[test]
 fn seed_1738426299_with_two_mounts_keeps_lengths() {
     passes(1_738_426_299, &Experiment { seconds: 22, ..Experiment::default() });
@@ -180,7 +180,7 @@ fn seed_113480252_with_power_cuts_may_bring_a_name_back() {
     passes_in(113_480_252, POWER_CUTS);
 }
 
-/// A mount told nobody of a name that a power cut took, since it had made another one there before it heard of that.
+/// A mount did not report a name that a power cut took, since it had made another one there before it heard of that.
 #[test]
 fn seed_337358352_with_power_cuts_has_a_lost_name_told_of() {
     passes_in(337_358_352, POWER_CUTS);
@@ -219,7 +219,7 @@ fn fresh_seeds_lose_nothing() {
     crate::seeds::lose_nothing(Experiment { seconds: 20, ..Experiment::default() }, None, SEEDS);
 }
 
-/// What the papers' hardware needed of the world changed nothing for clusters on the plain models.
+/// Changes to the world for the papers' hardware changed nothing for clusters on the plain models.
 #[test]
 fn seeds_on_the_plain_models_are_the_runs_they_were() {
     let fingerprint = |seed, experiment: &Experiment| outcome(seed, experiment).fingerprint;

@@ -1,5 +1,5 @@
-//! What idle nodes' memory is worth to real services on simulated nodes, and how fast a node that joins is trusted with
-//! pages.
+//! Worth of idle nodes' memory to real services on simulated nodes, and the speed at which a node that joins is trusted
+//! with pages.
 
 use netmem::limits::WEIGHT_PERCENT_MAX;
 use netmem::service::Counters;

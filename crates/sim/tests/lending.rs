@@ -108,7 +108,7 @@ fn all_that_lend_agree_and_keep_each_others_pages() {
     }
 }
 
-/// Within its lease nobody notices more than that it is slow.
+/// Within its lease no more is noticed than that it is slow.
 #[test]
 fn a_machine_that_pauses_for_5_s_goes_on_in_its_life() {
     let mut cluster = Cluster::new(2);
@@ -140,7 +140,7 @@ fn a_machine_that_pauses_for_longer_than_its_lease_begins_again() {
     assert!(memory.counters().mirrors_made > mirrors, "it takes part again");
 }
 
-/// However the manager dies, nobody is given up by that, and no number is given to two views.
+/// A death of the manager of any kind costs no node its membership, and no number is given to two views.
 #[test]
 fn views_outlive_the_manager_and_never_go_back() {
     for (seed, crash) in [(4, Crash::Kill), (5, Crash::Power)] {

@@ -54,8 +54,7 @@ fn fresh_seeds_lose_nothing() {
 const HINTS: &str = include_str!("../../../experiments/network-memory-hints.toml");
 
 /// Programs of which each reads and writes spaces of its own only, larger than memory, with right and wrong hints:
-/// under every fault no byte is wrong, nothing is lost, every request ends, and what nobody asked for stays in its
-/// part.
+/// under every fault no byte is wrong, nothing is lost, every request ends, and prefetched pages stay in their part.
 #[test]
 fn hints_do_no_harm_under_faults() {
     let hints = crate::seeds::experiment(Experiment::parse(HINTS).expect("an experiment"));
@@ -68,8 +67,8 @@ fn keys() -> Experiment {
     crate::seeds::experiment(Experiment::parse(KEYS).expect("an experiment"))
 }
 
-/// Front ends on all nodes, clients on each: under every fault a key has its last value or none, and while its owner
-/// lives the last one.
+/// Front ends on all nodes, clients on each: under every fault a key has its last value or none, and while its owner's
+/// incarnation lasts the last one.
 #[test]
 fn keys_are_right_under_faults() {
     crate::seeds::lose_nothing(keys(), Some("experiments/network-memory-keys.toml"), KEYS_SEEDS);
@@ -163,7 +162,7 @@ fn nodes_that_are_given_up_go_on_in_other_lives() {
 
 /// Most seeds to look for one bug.
 const SEEDS_MAX: u64 = 60;
-/// What fresh seeds find.
+/// Bugs that fresh seeds find.
 const FOUND: [Bug; 7] = [
     Bug::FormerIncarnationKept,
     Bug::MirrorNotRegistered,

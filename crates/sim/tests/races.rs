@@ -170,7 +170,7 @@ fn r5_what_was_received_is_not_told() {
     assert_eq!(scene.entry(A, id), Some((1, vec![second])), "one has it, whom A knows");
     scene.run(A, async move |actor| actor.write(id, 2).await);
     scene.actor(A).service.hint(id, Hint::DontNeed);
-    // everybody tells what he has
+    // all nodes report their copies
     scene.view();
     assert_eq!(scene.run(A, async move |actor| actor.get(id, 0).await), Ok(2));
     scene.check();
@@ -316,8 +316,8 @@ fn r10_both_answers_of_a_hedged_read_arrive() {
     scene.check();
 }
 
-/// All memories are full of pages in use, and the epoch says that there is room everywhere: offers are refused. Who
-/// refuses says how old a page would be welcome, so that there is no storm, and nothing is lost.
+/// All memories are full of pages in use, and the epoch says that there is room everywhere: offers are refused. A
+/// refusal says how old a page would be welcome, so that there is no storm, and nothing is lost.
 #[test]
 fn r11_pages_are_refused_everywhere() {
     const NODES: u16 = 8;
@@ -388,7 +388,7 @@ fn r12_a_node_comes_back_that_had_old_pages() {
     scene.check();
 }
 
-/// What is on stable storage after both is the newer version.
+/// Stable storage has the newer version after both.
 #[test]
 fn r13_a_page_is_written_again_while_storage_takes_the_last_version() {
     let mut scene = Scene::new(13, 4, FRAMES);
@@ -457,7 +457,7 @@ fn r14_a_page_arrives_twice() {
     scene.check();
 }
 
-/// All of a node's frames are dirty and nobody takes mirrors for a while: who writes waits, who reads does not.
+/// All of a node's frames are dirty and no node takes mirrors for a while: writers wait, readers do not.
 #[test]
 fn r15_a_writer_waits_until_something_is_durable() {
     let mut scene = Scene::new(15, 4, FRAMES);

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
     use wire::NodeId;
 
-    /// Where a stretch, a word or a read begins and ends decides nothing.
+    /// Bounds of stretches, words and reads do not matter.
     #[test]
     fn every_wrong_byte_is_found_wherever_it_is() {
         let mut check = DataCheck::default();

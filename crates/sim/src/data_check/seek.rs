@@ -1,10 +1,10 @@
-//! What a seek for data or for a hole may find: a hole is nothing but zeros, so no byte that must be there is in one.
-//! Data may be reported where zeros are.
+//! Permitted results of a seek for data or for a hole: a hole is nothing but zeros, so no byte that must be there is in
+//! one. Data may be reported where zeros are.
 
 use super::*;
 use wire::limits::BLOCK_BYTES;
 
-/// What is sought.
+/// Target of a seek.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sought {
     /// The next byte that is not in a hole.
@@ -14,7 +14,8 @@ pub enum Sought {
 }
 
 impl DataCheck {
-    /// A seek from `offset` found `found`; `None`: there is nothing from there on. What is wrong with it, if anything.
+    /// Checks the result of a seek from `offset`; `None`: there is nothing from there on. The error names the
+    /// violation.
     pub fn check_seek(
         &mut self,
         reader: &Reader,
@@ -105,7 +106,7 @@ mod tests {
         }
     }
 
-    /// What another mount closed after the file was opened may be behind its end as this one knows it.
+    /// Data that another mount closed after the file was opened may be behind its end as this one knows it.
     #[test]
     fn a_punch_need_not_reach_what_its_mount_did_not_see() {
         for opened in [2, 5] {

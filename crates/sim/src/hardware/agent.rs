@@ -1,9 +1,9 @@
 //! The user-level forwarding agent (forwarding paper, section 4): a program over the endpoint's names that polls, asks
 //! the policy for a backend, rewrites the header, attaches the payload as it lies, and sends.
 //!
-//! While its adapter's ring is full it leaves what came in the receive ring, so that the adapter stops the sender. An
-//! agent that first has to wait for a decision ([`Forwarder::holds`]) takes messages off the ring meanwhile; then
-//! nobody is stopped, and the adapter's copies may be displaced before they are sent.
+//! While its adapter's ring is full it leaves arrived messages in the receive ring, so that the adapter stops the
+//! sender. An agent that first has to wait for a decision ([`Forwarder::holds`]) takes messages off the ring meanwhile;
+//! then no sender is stopped, and the adapter's copies may be displaced before they are sent.
 
 use super::programs::Role;
 use super::world::program::{Copies, Cx, Header, ReceiveMessage, SendMessage};
@@ -15,11 +15,11 @@ use wire::NodeId;
 /// The agent.
 #[derive(Clone, Debug)]
 pub struct Forwarder {
-    /// Which backend a flow goes to; backends are adapters.
+    /// The backend of a flow; backends are adapters.
     pub policy: Agent,
-    /// What it says about the adapter's copies.
+    /// Its statements about the adapter's copies.
     pub copies: Copies,
-    /// What it computes for each message.
+    /// Its computation for each message.
     pub service: Picos,
     /// How long it holds each message before it sends it: it takes all that comes meanwhile. Zero is to send at once.
     pub holds: Picos,

@@ -25,11 +25,11 @@ pub struct Board {
     /// Memory cycles that DMA engines leave to the processor even when all are busy, in parts of a million: PCI
     /// bursts and link symbols have gaps. 0 is the strict order.
     pub processor_floor: u32,
-    /// What the net engines and the link interface move at most.
+    /// Most that the net engines and the link interface move.
     pub link: Rate,
 }
 
-/// What each user of the memory would take if it were alone, in bytes a second; zero is idle.
+/// Rate of each user of the memory if it were alone, in bytes a second; zero is idle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// Host DMA: what the bus gives it.
@@ -40,7 +40,7 @@ pub struct Wanted {
     pub send: Rate,
 }
 
-/// What each user gets.
+/// Rate that each user gets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Granted {
     /// Bytes a second of host DMA.
@@ -142,8 +142,8 @@ mod tests {
     }
 
     proptest! {
-        /// Nobody gets more than it wants or than there is, and who comes first in the order never loses to who
-        /// comes later.
+        /// No user gets more than it wants or than there is, and one that is earlier in the order never loses to a
+        /// later one.
         #[test]
         fn the_order_holds(host in 0u64..400, receive in 0u64..400, send in 0u64..400, more in 0u64..400) {
             let mega = |rate| Rate::mega(rate);

@@ -11,7 +11,7 @@ use super::preset::Section;
 use crate::queue::Picos;
 use crate::source::Fault;
 
-/// Which way a transfer goes, seen from the host.
+/// Direction of a transfer, seen from the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Direction {
     /// Host memory is read: data that leaves.
@@ -20,7 +20,7 @@ pub enum Direction {
     ToHost,
 }
 
-/// What a transfer costs on the way between host memory and adapter.
+/// Cost of a transfer between host memory and adapter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bus {
     /// 32 or 64 bits, 33 or 66 MHz, half duplex.

@@ -37,7 +37,7 @@ pub struct Machine {
     pub host: Host,
     /// The bus.
     pub bus: Bus,
-    /// What file calls cost, where a paper's numbers give it.
+    /// Costs of file calls, where a paper's numbers give them.
     pub files: Option<FileCalls>,
     /// Fitted constants that stand for the adapter's processor and memory, where a paper's numbers give them.
     pub constants: Option<Constants>,
@@ -52,20 +52,20 @@ pub struct Constants {
     pub busy: Picos,
     /// Rate of the net engines.
     pub wire: Rate,
-    /// What else a message costs at each end, host and adapter together: half of what is left of T0.
+    /// Further cost of a message at each end, host and adapter together: half of what is left of T0.
     pub message: Picos,
     /// More, at each end, when a payload is attached, beside what the host spends on that.
     pub attached: Picos,
 }
 
-/// What a preset file describes.
+/// Content of a preset file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Preset {
     /// A host and its bus.
     Machine(Machine),
     /// An adapter.
     Board(Board),
-    /// What the adapter's processor executes.
+    /// Costs of the firmware on the adapter's processor.
     Firmware(Costs),
     /// A network.
     Link(Link),

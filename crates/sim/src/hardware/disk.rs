@@ -38,7 +38,7 @@ pub struct Rotating {
     pub command: Picos,
     /// Media rate of each zone.
     pub zones: [Rate; ZONES],
-    /// The channel that it shares with its neighbours.
+    /// The channel that it shares with other disks.
     pub channel: Rate,
     /// The rate at which its controller moves data over an idle I/O bus.
     pub bus: Rate,
@@ -63,7 +63,7 @@ pub struct Flash {
     pub channel: Rate,
 }
 
-/// What a disk is asked for.
+/// A request to a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// First byte.
@@ -96,7 +96,7 @@ impl Channel {
 #[derive(Clone, Debug)]
 pub struct Drive {
     disk: Disk,
-    /// Where the arm is, as a byte; where a sequential request would begin.
+    /// Position of the arm, as a byte; start of a sequential request.
     place: u64,
     free: Picos,
     /// When each of a flash disk's units is free.

@@ -17,12 +17,12 @@ use std::ops::Range;
 /// answers.
 const WINDOW: usize = 32;
 
-/// What a cluster is to do.
+/// The work of a cluster.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Every host.
     pub station: Station,
-    /// What joins them.
+    /// The network between them.
     pub link: Link,
     /// Hosts, at least 2.
     pub nodes: usize,
@@ -36,7 +36,7 @@ pub struct Plan {
     pub seed: u64,
 }
 
-/// What came of it.
+/// The result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fetched {
     /// From when a fetch was due until its block was there, shortest first.
@@ -120,7 +120,7 @@ pub struct Fetching {
     /// Fetches that are not due yet.
     left: u64,
     under_way: usize,
-    /// Since when fetches are due that no room was for.
+    /// Due times of fetches that found no room.
     due: VecDeque<Picos>,
     /// Answers that no room was for: whom, and the word of the request.
     owed: VecDeque<(usize, u64)>,
@@ -165,7 +165,7 @@ impl Fetching {
         }
     }
 
-    /// Sends what there is room for: answers first, since somebody waits for them.
+    /// Sends as far as there is room: answers first, since a host waits for them.
     fn go_on(&mut self, cx: &mut Cx<'_>) {
         let adapter = cx.adapters().next().expect("a host with an adapter");
         while cx.room(adapter) > 0 {

@@ -1,7 +1,7 @@
-//! Work that goes on at a rate which others change: a transfer, a run of instructions, programmed I/O on a bus.
+//! Work at a rate that changes: a transfer, a run of instructions, programmed I/O on a bus.
 //!
 //! Nothing happens per cycle or per byte. A flow knows how much was done when its rate last changed; between two
-//! changes its progress is a straight line, so that it is exact whenever somebody asks.
+//! changes its progress is a straight line, so it is exact at any moment.
 
 use crate::queue::Picos;
 use std::fmt;
@@ -35,7 +35,7 @@ impl Rate {
         }
     }
 
-    /// How many whole units pass in `span`.
+    /// Number of whole units in `span`.
     pub fn units(self, span: Picos) -> u64 {
         (u128::from(self.0) * u128::from(span.0) / u128::from(FINE)) as u64
     }
@@ -45,7 +45,7 @@ impl Rate {
         Rate(if users > 1 { self.0 / users } else { self.0 })
     }
 
-    /// What is left of it beside `other`.
+    /// The rest of it beside `other`.
     pub const fn less(self, other: Rate) -> Rate {
         Rate(self.0.saturating_sub(other.0))
     }

@@ -76,7 +76,7 @@ pub struct Forwarding<'s> {
     pub adapters: usize,
     /// How the agent chooses a flow's backend.
     pub balance: Balance,
-    /// What it says about copies.
+    /// Its statements about copies.
     pub copies: Copies,
     /// How long it holds each message in host memory before it sends it.
     pub holds: Picos,
@@ -88,7 +88,7 @@ pub struct Forwarding<'s> {
     pub measured: u64,
 }
 
-/// What a forwarding host did.
+/// Result of a forwarding host.
 #[derive(Clone, Debug)]
 pub struct Forwarded {
     /// Payload bytes a second that arrived, at all receivers.
@@ -103,8 +103,8 @@ pub struct Forwarded {
     pub dropped: u64,
     /// Share of the forwarder's host processor that was at work.
     pub host_busy: f64,
-    /// What was fetched from the forwarder's memory, by size of the message: how many transfers that began a message.
-    /// Only with a log.
+    /// Fetches from the forwarder's memory, by size of the message: the number of transfers that began a message. Only
+    /// with a log.
     pub fetched: Vec<(usize, u64)>,
     /// Events and fingerprint of the run.
     pub handled: u64,

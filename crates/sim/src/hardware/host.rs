@@ -55,7 +55,7 @@ pub struct Tcp {
     pub window: u64,
 }
 
-/// What a host does with the data of a segment.
+/// A host's treatment of the data of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handling {
     /// Pages change hands between socket and user; else their bytes are copied.

@@ -16,7 +16,7 @@ pub struct Station {
     pub board: Board,
     /// How transfers are priced on it.
     pub pricing: Pricing,
-    /// What its firmware is told.
+    /// Settings of its firmware.
     pub nic: nic::Config,
 }
 
@@ -123,7 +123,7 @@ pub fn burst(station: &Station, link: Link, bytes: usize, count: u64) -> World<R
     world
 }
 
-/// What a host that only takes has counted.
+/// Counts of a host that only receives.
 pub fn sink(world: &World<Role>, host: usize) -> &Sink {
     match world.program(host) {
         Role::Sink(sink) => sink,

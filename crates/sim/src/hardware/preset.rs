@@ -26,7 +26,7 @@ pub struct Stated {
     pub key: String,
     /// As the file has it.
     pub value: String,
-    /// Where it comes from.
+    /// Its source.
     pub source: String,
 }
 
@@ -100,7 +100,7 @@ impl<'t> File<'t> {
     }
 }
 
-/// One table of a file. What is read is remembered; `close` refuses the rest.
+/// One table of a file. It remembers the keys that were read; `close` refuses the rest.
 #[derive(Debug)]
 pub struct Section<'f> {
     file: &'f File<'f>,
@@ -177,7 +177,7 @@ impl Section<'_> {
         self.table.get(key).is_some()
     }
 
-    /// Refuses the keys that nobody asked for.
+    /// Refuses the keys that were not read.
     pub fn close(self) -> Result<(), Fault> {
         let mut asked = self.asked.borrow_mut();
         let unknown = self.table.keys().find(|key| !asked.contains(&key.get_ref().as_ref()));

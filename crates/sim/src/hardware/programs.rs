@@ -7,7 +7,7 @@ use crate::queue::Picos;
 use crate::random::Random;
 use std::collections::VecDeque;
 
-/// What a host does.
+/// Program of a host.
 #[derive(Clone, Debug)]
 pub enum Role {
     /// Takes what comes and counts it.
@@ -28,7 +28,7 @@ pub enum Role {
     Forwarder(Forwarder),
 }
 
-/// What came.
+/// Counts of received messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sink {
     /// Messages.
@@ -97,7 +97,7 @@ pub enum Arrivals {
 }
 
 impl Arrivals {
-    /// How many are due now, of `left`; and when more are.
+    /// Number of messages due now, of `left`; and the time until more are.
     fn next(&mut self, left: u64) -> (u64, Picos) {
         match self {
             Arrivals::Stream => (left, Picos::ZERO),
@@ -124,7 +124,7 @@ pub struct Source {
     pub first_flow: u64,
     sent: u64,
     begun: u64,
-    /// Since when those that are due and not sent are; none of a stream, whose messages are due when the ring has room.
+    /// Due times of messages that were not sent yet; empty for a stream, whose messages are due when the ring has room.
     due: VecDeque<Picos>,
 }
 

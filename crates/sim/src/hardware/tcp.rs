@@ -12,7 +12,7 @@ use super::world::program::{Cx, Message, Program};
 use crate::queue::Picos;
 use nic::{Config, Interrupts};
 
-/// One end of a stream. What is counted are segments.
+/// One end of a stream. It counts segments.
 #[derive(Clone, Debug)]
 pub enum End {
     /// Has data without end.
@@ -106,7 +106,7 @@ impl Program for End {
     }
 }
 
-/// What a stream came to.
+/// Result of a stream.
 #[derive(Clone, Copy, Debug)]
 pub struct Streamed {
     /// Payload bytes a second.

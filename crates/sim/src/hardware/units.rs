@@ -5,7 +5,7 @@
 /// A kind of quantity and the units it may be written in, each with its size in the base unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind {
-    /// What it is, for messages.
+    /// Its name, for messages.
     pub name: &'static str,
     /// Unit and how many base units it has.
     pub units: &'static [(&'static str, u64)],

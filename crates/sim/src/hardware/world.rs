@@ -52,7 +52,7 @@ pub struct AdapterSetup {
     pub board: Board,
     /// How its transfers are priced.
     pub pricing: Pricing,
-    /// What its firmware is told.
+    /// Settings of its firmware.
     pub nic: nic::Config,
 }
 
@@ -67,7 +67,7 @@ pub struct HostSetup {
     pub adapters: Vec<AdapterSetup>,
 }
 
-/// What happens at a moment.
+/// An event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// An engine is through with what a transfer costs before its first byte.
@@ -182,7 +182,7 @@ impl<P: Program> World<P> {
         Ok(world)
     }
 
-    /// What the run is a function of, beside its set-up.
+    /// The seed, which with the set-up determines the run.
     pub fn seed(&self) -> u64 {
         self.seed
     }
@@ -222,7 +222,7 @@ impl<P: Program> World<P> {
         self.hosts[host].is_working()
     }
 
-    /// Time that somebody was on a host's bus.
+    /// Time that a host's bus was in use.
     pub fn bus_busy(&self, host: usize) -> Picos {
         self.hosts[host].bus_busy
     }

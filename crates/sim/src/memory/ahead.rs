@@ -1,5 +1,5 @@
-//! What hints and trends are worth: one program with pages on stable storage, one idle node, and the services as they
-//! are, over modelled links and a modelled disk.
+//! Worth of hints and trends: one program with pages on stable storage, one idle node, and the services as they are,
+//! over modelled links and a modelled disk.
 
 use super::scene::{Actor, Scene};
 use super::spaces::private;
@@ -30,12 +30,12 @@ pub enum Order {
     Random,
 }
 
-/// What is known of that beforehand.
+/// Prior knowledge of that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
-    /// Nothing, and nobody looks.
+    /// Nothing, and no trend is looked for.
     Nothing,
-    /// What the faults tell.
+    /// The trend of the faults.
     Trend,
     /// The program says it.
     Hints,
@@ -43,14 +43,14 @@ pub enum Known {
     WrongHints,
 }
 
-/// What came out.
+/// The result.
 #[derive(Clone, Copy, Debug)]
 pub struct Measured {
     /// Mean time that an access waits for its page.
     pub access: Duration,
     /// Accesses.
     pub accesses: u64,
-    /// What the service of the program's node counted.
+    /// Counters of the service of the program's node.
     pub counters: Counters,
 }
 

@@ -1,4 +1,4 @@
-//! What must hold of the services' tables: at any time, and when nothing is under way.
+//! Invariants of the services' tables: at any time, and when nothing is under way.
 
 use super::shared::Shared;
 use crate::queue::Picos;
@@ -141,7 +141,7 @@ fn check_entries(
     for entry in directory.entries().filter(|entry| slots.homes(entry.id).has(node)) {
         for holder in entry.holders.iter().filter(|holder| holder.role == HolderRole::Mirror) {
             let has = held.get(&(entry.id, holder.node)).map(|(version, _)| *version);
-            // an owner's copy that is newer is nobody else's business
+            // an owner's newer copy needs no entry
             if has.is_none_or(|version| version < entry.version) {
                 let (id, version) = (entry.id, entry.version.0);
                 wrong.push(format!(

@@ -1,9 +1,9 @@
 //! Guests: processes that are no nodes and keep pages with nodes that lend memory (`netmem::guest`), as regions do.
 //!
 //! A guest has a machine of its own and no service. Its program writes, reads and forgets pages; its keeper visits the
-//! holders, makes ways to them anew and mends pages, beside it. What is checked: every page is what was written last;
-//! as many nodes have it as were said to, less those whose processes have ended since; it is lost only when two have;
-//! at rest each page is with two nodes again, and comes.
+//! holders, reconnects to them and repairs pages, beside it. Checks: every page has the bytes written last; as many
+//! nodes have it as were reported, less those whose processes have ended since; it is lost only when two have; at rest
+//! each page is with two nodes again, and readable.
 
 use super::model::{Content, fill, parse};
 use super::shared::{Phase, Shared, deadlines};
@@ -29,9 +29,9 @@ use wire::{Channel, Encoder, Errno, NodeId, Time};
 const COPIES: u8 = 2;
 /// Longest pause of a working program.
 const PAUSE_US_MAX: u64 = 5_000;
-/// Pause of one that waits, and of a keeper.
+/// Pause of a waiting program, and of a keeper.
 const WAIT: Duration = Duration::from_millis(20);
-/// How long a keeper waits for a holder.
+/// Most that a keeper waits for a holder.
 const VISIT_WAIT: Duration = Duration::from_millis(500);
 /// Times that a page is asked for which does not come now.
 const TRIES: usize = 100;
@@ -43,19 +43,19 @@ struct Route {
     generation: u16,
 }
 
-/// What a guest knows of a page of its own.
+/// A guest's state of a page of its own.
 #[derive(Clone, Copy, Default)]
 struct Page {
     /// The last version that was offered.
     version: u64,
-    /// What is stored, and how many processes had ended when that began.
+    /// The stored content, and the number of processes that had ended when that began.
     stored: Option<(Content, u64)>,
     /// In the guest's own memory, since it could not be stored.
     here: bool,
     busy: bool,
 }
 
-/// What program and keeper share.
+/// State shared by program and keeper.
 struct Guest {
     cx: Cx,
     shared: Rc<Shared>,
@@ -124,7 +124,7 @@ impl Guest {
         Some(way).filter(|way| incarnation == Some(way.there.incarnation))
     }
 
-    /// Takes a page, or another one that nobody has to do with.
+    /// Takes a page, or another one that is not busy.
     fn take(&self, page: usize) -> Option<usize> {
         let mut pages = self.pages.borrow_mut();
         let count = pages.len();
@@ -150,7 +150,8 @@ impl Guest {
         services.values().filter(|service| service.inspect(|memory, _| has(memory))).count() as u64
     }
 
-    /// Of what was said to be with two nodes a copy may be missing for each process that has ended since.
+    /// Checks the copies of a page that two nodes were reported to have: one may be missing for each process that has
+    /// ended since.
     fn check_copies(&self, page: usize, when: &str) {
         let Some((content, ended)) = self.pages.borrow()[page].stored else { return };
         let copies = self.copies(page, content.version);
@@ -302,7 +303,7 @@ impl Transport for Asker {
     fn ring(&self) {}
 }
 
-/// What uses the pages.
+/// The program that uses the pages.
 struct Program {
     guest: Rc<Guest>,
     asker: Asker,
@@ -423,7 +424,7 @@ impl Program {
         hand.into_iter().for_each(|page| guest.give_back(page, |_| ()));
     }
 
-    /// What two nodes had is lost when both have ended, and not before.
+    /// Checks that a page of two nodes is lost only when both have ended.
     fn check_loss(&self, page: usize, content: Content, ended: u64) {
         let (guest, version) = (&self.guest, content.version);
         let (copies, ends) = (guest.copies(page, version), guest.shared.ends.get() - ended);
@@ -467,7 +468,7 @@ impl Program {
         for page in 0..count {
             let stored = guest.pages.borrow()[page].stored;
             if let Some((content, _)) = stored {
-                // where nobody has it what is lost may be lost rightly: the read says
+                // a page without a copy may be lost rightly: the read tells
                 let copies = guest.copies(page, content.version);
                 if weak == 0 && (1..u64::from(COPIES)).contains(&copies) {
                     let (id, version) = (guest.id(page), content.version.0);
@@ -482,7 +483,7 @@ impl Program {
     }
 }
 
-/// What is done beside it.
+/// The keeper, beside it.
 struct Keeper {
     guest: Rc<Guest>,
     asker: Asker,
@@ -499,7 +500,7 @@ impl Keeper {
         let guest = self.guest.clone();
         loop {
             for at in 0..guest.holders.len() {
-                // a way that broke is made anew at once, since somebody wants it
+                // a broken route is made anew at once, since the program waits for it
                 let broke = guest.way(at).is_none() && !guest.keeping.holders()[at].is_away();
                 if self.visits.is_due(at, guest.cx.now()) || broke {
                     self.visit(at).await;

@@ -37,14 +37,14 @@ pub struct Front {
     pub courier: Courier,
 }
 
-/// What the clients of all nodes and their checker share.
+/// State shared by the clients of all nodes and their checker.
 #[derive(Default)]
 pub struct Keys {
     /// The checker.
     pub model: RefCell<KeyModel>,
     /// Of every node that runs.
     pub fronts: RefCell<BTreeMap<NodeId, Front>>,
-    /// Since when everybody is there, knows it and is heard; `None` when somebody is not.
+    /// Start of the time in which all nodes are up, know it and are heard; `None` when one is not.
     pub calm: Cell<Option<Picos>>,
     owners: RefCell<Option<(View, Slots)>>,
 }
@@ -98,7 +98,7 @@ impl Keys {
         courier.set_view(view.clone());
     }
 
-    /// As machines do it: without a membership nobody answers for any key.
+    /// As machines do it: without a membership no node answers for any key.
     pub fn renew(&self, node: NodeId, incarnation: u64, until: Time) {
         let front = self.fronts.borrow().get(&node).cloned();
         front.into_iter().for_each(|front| front.courier.set_lease(incarnation, until));

@@ -1,7 +1,7 @@
-//! What every version of every page holds, and which of them must be readable: the checker of network memory.
+//! Contents of every version of every page, and the versions that must be readable: the checker of network memory.
 //!
-//! It knows what programs wrote and what they were told, and nothing of how the service works. Bytes say themselves
-//! which page and version they are, and which of possibly several attempts to write it.
+//! It knows the programs' writes and their results, and nothing of how the service works. Bytes say themselves which
+//! page and version they are, and which of possibly several attempts to write it.
 
 use crate::queue::Picos;
 use netmem::service::GetError;
@@ -16,9 +16,9 @@ const CONTENTS_KEPT: usize = 64;
 /// One attempt to write a version of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Content {
-    /// Which version.
+    /// The version.
     pub version: Version,
-    /// Which attempt: unique in a run.
+    /// The attempt: unique in a run.
     pub attempt: u64,
 }
 
@@ -60,11 +60,11 @@ pub fn parse(bytes: &[u8]) -> Option<(PageId, Content)> {
     rest.chunks_exact(8).enumerate().all(fits).then_some((id, content))
 }
 
-/// What is known of a page.
+/// State of a page.
 #[derive(Debug, Default)]
 struct Known {
     class: Class,
-    /// All that bytes of it may be.
+    /// Contents that its bytes may be.
     contents: BTreeSet<Content>,
     /// The newest that a program was told is durable.
     durable: Option<Content>,
@@ -87,7 +87,7 @@ impl Known {
 #[derive(Debug, Default)]
 pub struct Model {
     pages: BTreeMap<PageId, Known>,
-    /// Spaces that somebody has begun to free, and whether that has ended.
+    /// Spaces that are being freed, and whether that has ended.
     freed: BTreeMap<SpaceId, bool>,
     attempts: u64,
     /// The newest content that was begun before several nodes were lost at once.
@@ -95,7 +95,7 @@ pub struct Model {
     /// A node has gone down not long ago: an answer of its last moments may still be on its way.
     unsettled: bool,
     now: Picos,
-    /// What was wrong so far.
+    /// Violations so far.
     pub violations: Vec<String>,
 }
 
@@ -138,7 +138,7 @@ impl Model {
         content
     }
 
-    /// It was refused: nobody can see it.
+    /// It was refused: no node can see it.
     pub fn refused(&mut self, id: PageId, content: Content) {
         if let Some(known) = self.pages.get_mut(&id) {
             known.contents.remove(&content);
@@ -169,7 +169,7 @@ impl Model {
             };
         (known.durable, known.at_risk) = (Some(content), at_risk);
         known.note_durable(self.now, content.version);
-        // not by number: between two leases of a shared page there are many versions that nobody writes
+        // not by number: between two leases of a shared page there are many versions that are never written
         while known.contents.len() > CONTENTS_KEPT {
             known.contents.pop_first();
         }
@@ -189,7 +189,7 @@ impl Model {
         found.map_or(Version(0), |(_, version)| *version)
     }
 
-    /// What a program that asks for a page now may expect.
+    /// The results that a program which requests a page now may get.
     pub fn ask(&self, node: NodeId, id: PageId, at_least: Version, at_rest: bool) -> PageRequest {
         let (durable, settled) = (self.durable(id), self.settled(id));
         PageRequest {
@@ -226,9 +226,8 @@ impl Model {
         self.freed.get(&space) == Some(&true)
     }
 
-    /// A node's memory is nobody's any more, alone or while others' was or while mirrors of an earlier one were
-    /// missing. Its process may go on: of its own spaces it has then what stable storage has and what it
-    /// [keeps](Model::kept).
+    /// A node has lost its membership, alone or while others had or while mirrors of an earlier one were missing. Its
+    /// process may go on: of its own spaces it has then what stable storage has and what it [keeps](Model::kept).
     pub fn node_down(&mut self, node: NodeId, alone: bool) {
         self.unsettled = true;
         if !alone {

@@ -1,5 +1,5 @@
-//! What programs do on a node with network memory: they read and write pages of their own spaces and of shared ones,
-//! and tell the checker what they got.
+//! Programs on a node with network memory: they read and write pages of their own spaces and of shared ones, and report
+//! the results to the checker.
 
 use super::model::{Content, fill};
 use super::shared::{Phase, Shared, deadlines};
@@ -33,7 +33,7 @@ pub struct Program {
     own: Vec<SpaceId>,
     /// Newest versions that it has seen or written.
     seen: BTreeMap<PageId, Version>,
-    /// What it has said that it will read, rightly or not.
+    /// Its hints about what it will read, right or wrong.
     plan: Option<Plan>,
 }
 
@@ -56,7 +56,7 @@ impl Program {
         program
     }
 
-    /// Lives as long as the node.
+    /// Runs until the node ends.
     pub async fn run(mut self) {
         let mut rested = false;
         loop {

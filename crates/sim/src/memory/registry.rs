@@ -1,6 +1,6 @@
-//! Who is up, as the members' registry would say it: it gives up who is silent for a second, tells every node that it
-//! can reach, and takes in who asks to be a member in another incarnation, be it another process or one that was given
-//! up and went on running.
+//! Members that are up, as the members' registry would report them: it gives up a node that is silent for a second,
+//! tells every node that it can reach, and takes in a process that asks to be a member in another incarnation, be it
+//! another process or one that was given up and went on running.
 
 use crate::queue::Picos;
 use crate::random::Random;
@@ -73,7 +73,7 @@ impl Registry {
         }
     }
 
-    /// What is due, in the order of its time.
+    /// The steps that are due, in the order of their times.
     pub fn take_due(&mut self, now: Picos) -> Vec<Step> {
         let (mut due, later): (Vec<_>, Vec<_>) = self.due.drain(..).partition(|(at, _)| *at <= now);
         self.due = later;
@@ -99,7 +99,7 @@ impl Registry {
         self.members.get(&process.0).is_some_and(|(member, _)| *member == process)
     }
 
-    /// Those that are members in just these incarnations.
+    /// The nodes that are members in just these incarnations.
     pub fn members_of(&self, incarnations: &[(NodeId, u64)]) -> Vec<NodeId> {
         let is_member = |(node, incarnation): &&(NodeId, u64)| {
             *incarnation != 0 && self.incarnation(*node) == *incarnation

@@ -184,7 +184,7 @@ impl Run {
         }
     }
 
-    /// What programs did goes to the trace, a tick late at most.
+    /// Writes the programs' operations to the trace, a tick late at most.
     fn write_lines(&mut self) {
         for (at, node, text) in self.shared.lines.take() {
             self.world.trace_mut().line(at, node, "ask", format_args!("{text}"));

@@ -46,7 +46,7 @@ pub struct Scene {
     given_up: BTreeMap<NodeId, (u64, bool)>,
 }
 
-/// What a script will come to.
+/// The result of a script, once it has ended.
 pub type Later<T> = Rc<RefCell<Option<T>>>;
 
 /// A node as scripts see it.
@@ -169,13 +169,13 @@ impl Scene {
         assert!(all, "pages go to every node");
     }
 
-    /// All who are members learn who is, and have time to tell each other.
+    /// All members learn the present view, and have time to report to each other.
     pub fn view(&mut self) {
         self.tell_view();
         self.pass(Picos::millis(300));
     }
 
-    /// All who are members learn who is.
+    /// All members learn the present view.
     pub fn tell_view(&mut self) {
         self.views += 1;
         let view = View::new(self.views, self.members());
@@ -243,7 +243,7 @@ impl Scene {
         Actor { cx, service, shared: self.shared.clone() }
     }
 
-    /// What a node knows of a page in its memory.
+    /// A node's state of a page in its memory.
     pub fn page(&self, node: NodeId, id: PageId) -> Option<Page> {
         let service = self.actor(node).service;
         service.inspect(|memory, _| memory.page(memory.find(id)?).copied())
@@ -271,12 +271,12 @@ impl Scene {
         })
     }
 
-    /// What a node has counted.
+    /// Counters of a node.
     pub fn counters(&self, node: NodeId) -> Counters {
         self.actor(node).service.counters()
     }
 
-    /// What all nodes that are up have counted.
+    /// A counter, summed over all nodes that are up.
     pub fn total(&self, count: impl Fn(&Counters) -> u64) -> u64 {
         self.shared.services.borrow().values().map(|service| count(&service.counters())).sum()
     }
@@ -288,7 +288,7 @@ impl Scene {
         rules.len() - 1
     }
 
-    /// How many messages a rule has struck.
+    /// Number of messages that a rule has struck.
     pub fn struck(&mut self, rule: usize) -> u64 {
         self.world.network_mut().rules()[rule].struck
     }
@@ -319,7 +319,7 @@ impl Scene {
         later
     }
 
-    /// What it came to.
+    /// Waits for the script's result.
     pub fn end<T>(&mut self, later: &Later<T>) -> T {
         let until = self.world.now() + SCRIPT_MAX;
         while later.borrow().is_none() {

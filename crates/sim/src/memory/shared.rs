@@ -1,5 +1,5 @@
-//! What the programs of a simulated cluster, its stable storage and its checkers share. It is outside of the machines:
-//! nothing that a service decides depends on it, but for what its programs ask.
+//! State shared by the programs of a simulated cluster, its stable storage and its checkers. It is outside of the
+//! machines: nothing that a service decides depends on it, but for the requests of its programs.
 
 use super::keys::Keys;
 use super::model::Model;
@@ -16,7 +16,7 @@ use std::fmt;
 use std::time::Duration;
 use wire::NodeId;
 
-/// What programs do.
+/// Phase of the programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Phase {
     /// Read and write whatever they like.
@@ -44,8 +44,8 @@ pub mod deadlines {
     pub const FLUSH: Duration = PATIENCE
         .saturating_add(ATTEMPT.saturating_mul(MIRROR_TRIES as u32 + 1))
         .saturating_add(STORAGE);
-    /// What waits until all nodes that are up have answered, or are given up; and commands and guests' requests, which
-    /// are several of the others.
+    /// A request that waits until all nodes that are up have answered, or are given up; and commands and guests'
+    /// requests, which are several of the others.
     pub const SEVERAL: Duration = Duration::from_secs(45);
 }
 
@@ -54,7 +54,7 @@ pub mod deadlines {
 pub struct Open {
     /// The waiting node.
     pub node: NodeId,
-    /// Since when.
+    /// Its start.
     pub since: Picos,
     /// When it is to have ended.
     pub until: Picos,
@@ -80,7 +80,7 @@ pub struct Shared {
     pub nodes: RefCell<BTreeMap<NodeId, Cx>>,
     /// The clocks of their machines.
     pub clocks: RefCell<BTreeMap<NodeId, Clock>>,
-    /// What programs do now.
+    /// The programs' present phase.
     pub phase: Cell<Phase>,
     /// Nodes that the registry has given up and that are in no other incarnation yet: what they are told counts for
     /// nothing.
@@ -91,7 +91,7 @@ pub struct Shared {
     pub tally: Cell<(u64, u64)>,
     /// Lines for the trace: when, who, what.
     pub lines: RefCell<Vec<(Picos, NodeId, String)>>,
-    /// Whether somebody reads them.
+    /// Whether they are read.
     pub traced: bool,
     /// Nodes' processes that have ended.
     pub ends: Cell<u64>,
@@ -133,12 +133,12 @@ impl Shared {
         self.clocks.borrow()[&node]
     }
 
-    /// What time it is, whatever the node's clock says.
+    /// The world's time, whatever the node's clock says.
     pub fn now(&self, cx: &Cx) -> Picos {
         self.clock(cx.id()).when(cx.now())
     }
 
-    /// A number that nobody had before.
+    /// A number that is unique in the run.
     pub fn serial(&self) -> u64 {
         self.serial.set(self.serial.get() + 1);
         self.serial.get()

@@ -1,9 +1,9 @@
-//! Which spaces simulated programs use, and what is promised of each: its number says it.
+//! Spaces of simulated programs, and their guarantees: the number says it.
 
 use netmem::{Class, SpaceId};
 use wire::NodeId;
 
-/// What a space is.
+/// Kind of a space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Two mirrors, no stable storage.
@@ -25,7 +25,7 @@ impl Kind {
     }
 }
 
-/// What a space is, by its number.
+/// The kind of a space, by its number.
 pub fn kind(space: SpaceId) -> Kind {
     match (space.owner(), space.0 % 4) {
         (None, 0 | 2) => Kind::Stored,

@@ -16,10 +16,10 @@ use wire::Errno;
 
 type Pages = BTreeMap<PageId, (Version, Box<[u8]>)>;
 
-/// What is stored, how long an operation takes, and what is wrong.
+/// Stored pages, durations of operations, and faults.
 pub struct Storage {
     model: DiskModel,
-    /// What is wrong with it, to be changed.
+    /// Its faults, to be changed.
     pub faults: DiskFaults,
     random: Random,
     busy_until: Picos,
@@ -76,7 +76,7 @@ impl Storage {
 pub struct Door {
     /// The node.
     pub cx: Cx,
-    /// What all nodes share.
+    /// State shared by all nodes.
     pub shared: Rc<Shared>,
 }
 

@@ -1,4 +1,4 @@
-//! What is done to a cluster with network memory, and what that may cost.
+//! Faults injected into a cluster with network memory, and their permitted costs.
 
 use super::registry::{EXPIRED, GIVEN_UP, Process, Registry, Step};
 use super::shared::Shared;
@@ -109,7 +109,7 @@ impl Trouble {
         }
     }
 
-    /// What is due of cures and news.
+    /// Applies the cures and news that are due.
     pub fn tick(&mut self, world: &mut World) {
         let now = world.now();
         let (due, later): (Vec<_>, Vec<_>) = self.cures.drain(..).partition(|(at, _)| *at <= now);

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 /// Bytes of an extent: a few of a disk's cylinders.
 const EXTENT_BYTES: u64 = 8 << 20;
 
-/// What an operation wants of a disk.
+/// Disk accesses of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Access {
     /// Nothing.
@@ -34,7 +34,7 @@ struct Places {
 }
 
 impl Places {
-    /// Where a range of a file lies; it gets extents as it needs them.
+    /// The places of a range of a file; it gets extents as it needs them.
     fn pieces(&mut self, file: DiskFile, offset: u64, bytes: u64, is_write: bool) -> Vec<Request> {
         let (mut at, end, mut pieces) = (offset, offset + bytes, Vec::with_capacity(1));
         while at < end {
@@ -46,7 +46,7 @@ impl Places {
         pieces
     }
 
-    /// Where a file's extent begins.
+    /// Start of a file's extent.
     fn extent(&mut self, file: DiskFile, index: usize) -> u64 {
         let extents = self.files.entry(file).or_default();
         while extents.len() <= index {
@@ -106,7 +106,7 @@ impl Drives {
         self.drives.iter().fold(Picos::ZERO, |all, drive| all + drive.busy)
     }
 
-    /// What an operation needs. Changes of names happen at once.
+    /// Disk accesses of an operation. Changes of names happen at once.
     pub fn access(&mut self, disk: u16, op: &DiskOp) -> Access {
         let places = &mut self.places[usize::from(disk)];
         match op {

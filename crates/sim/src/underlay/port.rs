@@ -19,7 +19,7 @@ pub(super) struct Part {
     pub is_last: bool,
 }
 
-/// What a host is to do.
+/// A host's next task.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Task {
     Send(Part),

@@ -16,7 +16,7 @@ enum Look {
     File(FileId),
 }
 
-/// What is left to look at.
+/// The rest of an audit.
 #[derive(Debug, Default)]
 pub(super) struct Audit {
     left: VecDeque<Look>,
@@ -117,7 +117,7 @@ impl Worker {
         (op, InFlight::Read { offset, asked: bytes })
     }
 
-    /// The operation under way ended. What is wrong with its answer, if anything.
+    /// Checks the answer of the operation that has ended. The error names the violation.
     pub(super) fn audited(
         &mut self,
         asked: InFlight,

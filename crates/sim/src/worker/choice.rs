@@ -1,4 +1,4 @@
-//! What a worker asks next.
+//! Choice of a worker's next request.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What it says of the cluster that an operation failed, was refused, or had an outcome that nobody learnt.
+//! Conclusions from an operation that failed, was refused, or had an unknown outcome.
 
 use super::*;
 
@@ -26,7 +26,7 @@ impl Worker {
         } else if matches!(errno, Errno::ENOSPC | Errno::EIO)
             && self.may_tell_late(&asked, model.full_until)
         {
-            // What a full disk did not take, told late. A manager whose log was full says so too.
+            // Data that a full disk did not take, reported late. A manager whose log was full says so too.
         } else if !model.troubled {
             let text = format!("{asked:?} fails with {errno:?} although nothing is wrong");
             model.violations.push(format!("{now} worker {}: {text}", self.number));

@@ -1,4 +1,4 @@
-//! What a worker asks of holes: that ranges become zeros, and where data and holes are.
+//! A worker's requests about holes: that ranges become zeros, and where data and holes are.
 
 use super::*;
 
@@ -9,7 +9,7 @@ const ZERO_RANGE: u32 = 16;
 /// lseek(2)'s.
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
-/// What a seek that finds nothing is answered with here.
+/// Result of a seek that finds nothing.
 pub(super) const NOTHING: u64 = u64::MAX;
 
 impl Worker {

@@ -1,5 +1,5 @@
-//! A file system in one map, as the far side of the mounts' fronts: right, except for the flaw it is given. What the
-//! checkers say of it says something about the checkers.
+//! A file system in one map, as the far side of the mounts' fronts: right, except for the flaw it is given. It shows
+//! what the checkers find.
 
 use node::rings::{DirectoryEntry, FileOp, FileReply, Handle, Name};
 use node::{Cx, NodeConfig};
@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use wire::{Attr, Errno, FileId, FileKind};
 
-/// What is wrong with it.
+/// Its flaw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
     /// Nothing.

@@ -16,7 +16,7 @@ fn number(name: &str, usual: u64) -> u64 {
     setting(name).map_or(usual, |text| text.parse().expect("a number"))
 }
 
-/// What the environment asks for, or the usual one.
+/// The experiment that the environment names, or the usual one.
 pub fn experiment(usual: Experiment) -> Experiment {
     let text = setting("SIM_EXPERIMENT");
     text.map_or(usual, |text| Experiment::parse(text.as_str()).expect("an experiment"))

@@ -89,7 +89,7 @@ impl<P: Program> World<P> {
         }
     }
 
-    /// What passes before a transfer's first byte. Receiving follows the wire and has no cost of its own.
+    /// Time before a transfer's first byte. Receiving follows the wire and has no cost of its own.
     fn cost(&self, adapter: u16, transfer: &Transfer) -> Picos {
         let state = &self.adapters[usize::from(adapter)];
         let bus = &self.hosts[usize::from(state.host)].bus;

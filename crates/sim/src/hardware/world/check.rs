@@ -1,4 +1,4 @@
-//! What payload is where, by name; and that no engine moves what its source does not have.
+//! Place of each page of payload, by name; and a check that no engine moves bytes that its source does not have.
 //!
 //! A page of payload has a name. Host pages and adapter buffers hold names, and every transfer carries one on. So a
 //! stale copy, a lost byte or a sink ahead of its source is found when it happens.
@@ -8,10 +8,10 @@ use crate::hardware::world::program::Program;
 use crate::queue::Picos;
 use nic::{Direction, Engine, Kind, Transfer};
 
-/// What travels with a message beside its bytes.
+/// Metadata that travels with a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Header {
-    /// Whatever the programs agree on.
+    /// Any value that the programs agree on.
     pub word: u64,
     /// Name of its first page; the others follow.
     pub name: u64,
@@ -72,7 +72,7 @@ impl<P: Program> World<P> {
         }
     }
 
-    /// How far the transfer that fills `buffer` now has filled it.
+    /// Bytes of `buffer` that the transfer which fills it now has filled.
     fn filling(&self, adapter: u16, buffer: u16) -> usize {
         let registers = self.registers(adapter);
         let fills = |engine: Engine| {
@@ -83,7 +83,7 @@ impl<P: Program> World<P> {
         fills(Engine::HostDma).or_else(|| fills(Engine::NetReceive)).unwrap_or(0)
     }
 
-    /// What leaves a buffer must be what the host meant when it posted.
+    /// Checks that a buffer leaves with the page that the host meant when it posted.
     fn check_sent(&self, adapter: u16, buffer: u16, transfer: &Transfer) {
         let state = &self.adapters[usize::from(adapter)];
         let has = state.contents.buffers[usize::from(buffer)].name;

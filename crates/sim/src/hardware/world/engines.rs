@@ -4,7 +4,7 @@ use crate::hardware::flow::Flow;
 use crate::queue::Picos;
 use nic::{Command, Engine, Progress, Transfer};
 
-/// How far an engine is with its transfer.
+/// Progress of an engine's transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Phase {
     #[default]
@@ -76,7 +76,7 @@ pub(crate) struct Processor {
     pub stamp: u32,
     /// Instructions so far.
     pub executed: u64,
-    /// Since when it does.
+    /// Start of the present command.
     pub since: Picos,
     /// Time it was executing, at whatever speed.
     pub busy: Picos,

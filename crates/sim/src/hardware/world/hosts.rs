@@ -12,7 +12,7 @@ use nic::{HostFrame, Interrupts, Landed, Piece, Reuse};
 use std::collections::VecDeque;
 use wire::{NodeId, Token};
 
-/// What a host's processor does next.
+/// The next job of a host's processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Job {
     /// Writes a control message to the adapter and rings.
@@ -39,7 +39,7 @@ struct Posting {
 #[derive(Debug)]
 pub(crate) struct HostState {
     host: Host,
-    /// What [constants] add to each message, and to each with a payload.
+    /// Times that [constants] add to each message, and to each with a payload.
     message: Picos,
     attached: Picos,
     pub bus: Bus,
@@ -65,7 +65,7 @@ pub(crate) struct HostState {
     busy_since: Picos,
     /// Computations, and transfers of other devices.
     pub work: Work,
-    /// Time that somebody was on the bus; whether somebody is, and since when that was looked at.
+    /// Time that the bus was in use; whether it is, and since when that was looked at.
     pub bus_busy: Picos,
     bus_used: bool,
     bus_since: Picos,
@@ -174,7 +174,7 @@ impl HostState {
         }
     }
 
-    /// What [constants] add to a message with so many bytes, or pieces, of payload.
+    /// Time that [constants] add to a message with so many bytes, or pieces, of payload.
     fn added(&self, payload: usize) -> Picos {
         if payload > 0 { self.message + self.attached } else { self.message }
     }
@@ -484,7 +484,7 @@ impl<P: Program> World<P> {
         Some(10)
     }
 
-    /// What a job was for happens.
+    /// Applies the effect of a finished job.
     fn job_done(&mut self, host: u16, job: Job) {
         let now = self.now();
         let state = &mut self.hosts[usize::from(host)];
@@ -499,7 +499,7 @@ impl<P: Program> World<P> {
         self.next_job(host);
     }
 
-    /// The message is in the ring. What [constants] add to it passes before the adapter has seen it; the host goes
+    /// The message is in the ring. The time that [constants] add passes before the adapter has seen it; the host goes
     /// on meanwhile.
     fn ring(&mut self, host: u16, posting: u32) {
         let state = &self.hosts[usize::from(host)];

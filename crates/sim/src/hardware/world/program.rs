@@ -1,4 +1,4 @@
-//! What hosts do: programs over the adapter's rings, by the names of its interface (HPDC'97 Table 1).
+//! Programs of hosts, over the adapter's rings, by the names of its interface (HPDC'97 Table 1).
 //! `crate::hardware::programs` has those of the papers.
 
 pub use super::check::Header;
@@ -28,7 +28,7 @@ pub trait Program {
     fn timer(&mut self, token: u32, cx: &mut Cx<'_>) {
         let _ = (token, cx);
     }
-    /// What it asked for under this number is done: a computation, or a transfer of another device.
+    /// The work that it requested under this number is done: a computation, or a transfer of another device.
     fn done(&mut self, token: u32, cx: &mut Cx<'_>) {
         let _ = (token, cx);
     }
@@ -41,11 +41,11 @@ pub struct Message<'m> {
     pub adapter: usize,
     /// The adapter it came from.
     pub from: usize,
-    /// What its sender said.
+    /// Its sender's metadata.
     pub header: Header,
     /// Payload bytes in host memory.
     pub bytes: usize,
-    /// Where they are, and the adapter's copies.
+    /// Its pieces in host memory, with the adapter's copies.
     pub pieces: &'m [Landed],
 }
 
@@ -65,7 +65,7 @@ pub struct ReceiveMessage {
     pub adapter: usize,
     /// The adapter it came from.
     pub from: usize,
-    /// What its sender said.
+    /// Its sender's metadata.
     pub header: Header,
     /// Payload bytes in host memory.
     pub bytes: usize,
@@ -76,11 +76,11 @@ pub struct ReceiveMessage {
 #[derive(Debug)]
 pub struct SendMessage {
     adapter: u16,
-    /// Where its pieces begin among those of the call.
+    /// Index of its first piece among those of the call.
     first: usize,
 }
 
-/// What a program asks for.
+/// A program's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wake {
     /// A message with a payload of its own.
@@ -99,7 +99,7 @@ pub(crate) enum Wake {
     Move(Move),
 }
 
-/// What a forwarder says about the adapter's copies of a payload (forwarding paper, section 3.1).
+/// A forwarder's statements about the adapter's copies of a payload (forwarding paper, section 3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Copies {
     /// Nothing: the payload is fetched from host memory.
@@ -148,7 +148,7 @@ impl Cx<'_> {
         self.adapters.iter().map(|adapter| usize::from(*adapter))
     }
 
-    /// How many more messages an adapter of this host takes.
+    /// Messages that an adapter of this host can still take.
     pub fn room(&self, adapter: usize) -> usize {
         let place = self.adapters.iter().position(|own| usize::from(*own) == adapter);
         let place = place.expect("an adapter of this host");
@@ -247,8 +247,7 @@ impl Cx<'_> {
         self.asked.push(Wake::Compute { span, token });
     }
 
-    /// Another device moves `bytes` over this host's bus, at `alone` if nobody else is on it, then calls
-    /// [`Program::done`].
+    /// Another device moves `bytes` over this host's bus, at `alone` if the bus is free, then calls [`Program::done`].
     pub fn transfer(&mut self, bytes: u64, towards: Direction, alone: Rate, token: u32) {
         self.asked.push(Wake::Move(Move { bytes, towards, alone, token }));
     }

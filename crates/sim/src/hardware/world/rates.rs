@@ -101,7 +101,7 @@ impl<P: Program> World<P> {
         changed.then_some(receiver)
     }
 
-    /// What the host's engine gets on the bus and in memory.
+    /// Rate of the host's engine on the bus and in memory.
     fn host_rate(&self, adapter: u16) -> Rate {
         let adapter = self.get(adapter);
         let engine = adapter.engines.state(Engine::HostDma);
@@ -119,7 +119,7 @@ impl<P: Program> World<P> {
         }
     }
 
-    /// What the link and both memories would give the burst from `adapter` if its own receive engine stood still.
+    /// Rate that the link and both memories would give the burst from `adapter` if its own receive engine stood still.
     fn offered(&self, adapter: u16) -> Rate {
         let receiver = self.get(adapter).outgoing.to;
         let link = self.fabric.link().rate.min(self.net_peak(adapter)).min(self.net_peak(receiver));

@@ -14,7 +14,7 @@ use crate::hardware::flow::Flow;
 use crate::hardware::world::program::Program;
 use nic::Engine;
 
-/// How far the packet is on its path.
+/// Progress of the packet on its path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Transit {
     /// No packet.

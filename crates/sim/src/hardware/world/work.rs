@@ -1,4 +1,4 @@
-//! What else a host does: computes for programs, and moves data of other devices over its bus.
+//! Other work of a host: it computes for programs, and moves data of other devices over its bus.
 //!
 //! Computing gives way to messages after each slice, as to interrupts. Other devices, disk controllers, are on the bus
 //! as one more user beside the adapters and programmed I/O, one transfer after the other.
@@ -18,12 +18,12 @@ const SLICE: Picos = Picos::micros(50);
 pub(crate) struct Move {
     pub bytes: u64,
     pub towards: Direction,
-    /// Its rate when nobody else is on the bus.
+    /// Its rate on a free bus.
     pub alone: Rate,
     pub token: u32,
 }
 
-/// What one host has of both.
+/// State of both for one host.
 #[derive(Debug, Default)]
 pub(crate) struct Work {
     /// Time left and token of each computation; the first is under way.
@@ -75,7 +75,7 @@ impl<P: Program> World<P> {
         self.refresh_host(host);
     }
 
-    /// The rate of what another device moves, when somebody came to the bus or left it.
+    /// Updates the rate of another device's transfer, when a user came to the bus or left it.
     pub(crate) fn set_move(&mut self, host: u16) {
         let now = self.now();
         let state = &mut self.hosts[usize::from(host)];

@@ -54,7 +54,7 @@ impl Client {
         }
     }
 
-    /// Lives as long as the node.
+    /// Runs until the node ends.
     pub async fn run(mut self) {
         loop {
             match self.shared.phase.get() {
@@ -129,7 +129,7 @@ impl Client {
         shared.keys.model.borrow_mut().end_delete(begun, ended, self.now());
     }
 
-    /// What a counter is, one more; one that is not there begins anew, where no counter was before.
+    /// Increments a counter; one that is not there begins anew, where no counter was before.
     async fn count(&mut self, key: u64) {
         if self.random.chance(300_000) {
             return self.read(key).await;

@@ -13,7 +13,7 @@ use std::rc::Rc;
 
 /// Memory of a front end's items: the least that there may be, so that values leave.
 const MEMORY_BYTES: usize = kv::limits::MEMORY_BYTES_MIN;
-/// What of them may be away.
+/// Bytes of them that may be away.
 const AWAY_BYTES: usize = 2 << 20;
 
 fn items(seed: u64) -> Items {

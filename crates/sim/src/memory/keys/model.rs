@@ -1,9 +1,9 @@
-//! Which value a key may have, and whether it must have one: a register for each key, whose value may vanish when its
+//! Permitted values of a key, and whether it must have one: a register for each key, whose value may vanish when its
 //! owner goes, and never goes back.
 //!
-//! A read is wrong when it brings what nobody wrote, what was refused, or what a change that began after its end has
-//! replaced before the read began. It is a loss when it brings nothing although a change was acknowledged, its owner is
-//! the same in the same incarnation since, and nothing was dropped.
+//! A read is wrong when it returns a value that was never written, was refused, or was replaced by a change that began
+//! after its end and before the read began. It is a loss when it returns nothing although a change was acknowledged,
+//! its owner is the same in the same incarnation since, and nothing was dropped.
 
 use crate::queue::Picos;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,7 @@ use wire::{NodeId, mix};
 /// Numbers that a counter may take before it is another one's.
 pub const SPAN: u64 = 1_000_000;
 
-/// What is known of an attempt to write.
+/// State of an attempt to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// It may have been made or not, now or later.
@@ -37,7 +37,7 @@ struct Write {
 struct Known {
     /// Of the changes that have ended well the latest beginning: what had ended before it is replaced.
     floor: Picos,
-    /// Since when it must be there, and how many items had been dropped then.
+    /// Since when it must be there, and the number of items that had been dropped then.
     present: Option<(Picos, u64)>,
     /// When it may have vanished last.
     danger: Picos,
@@ -58,7 +58,7 @@ struct Known {
 pub struct Begun {
     /// Of which key.
     pub key: u64,
-    /// What is written: unique in a run. 0 where nothing is.
+    /// The written value: unique in a run. 0 where there is none.
     pub serial: u64,
     /// When.
     pub at: Picos,
@@ -86,7 +86,7 @@ pub struct KeyModel {
     serial: u64,
     /// Not everybody knows yet who owns what.
     moving: bool,
-    /// What was wrong so far.
+    /// Violations so far.
     pub violations: Vec<String>,
 }
 
