@@ -6,7 +6,7 @@
 //! [`Peers`](peers::Peers). Requests are async functions over them; no borrow of a part lasts over a wait.
 //!
 //! ```text
-//!  get ──► own frames ──► guess or directory ──► holder         stable storage, when nobody has the page,
+//!  get ──► own frames ──► guess or directory ──► holder         stable storage, when no node has the page,
 //!             │ none free                                       or beside a peer that is slow
 //!             ▼
 //!  a page leaves: clean ──► Policy::target ──► PUT ──► registered, then PUT_OK

@@ -11,8 +11,8 @@
 //!
 //! # Sessions and slots
 //!
-//! A client opens a session with a greeting (HELLO) that carries its incarnation: the server answers with an epoch, a
-//! number of slots, a window in pages. A greeting with a lower incarnation than the server knows under that id may be a
+//! A handshake opens a session: the client's HELLO carries its incarnation, and the server answers with an epoch, a
+//! number of slots, a window in pages. A HELLO with a lower incarnation than the server knows under that id may be a
 //! late one, or come from a node whose clock is behind: the server answers with the incarnation it knows, and a client
 //! that never had a session there declares that one over. Each call takes a slot and the slot's next sequence number.
 //! The server remembers, per slot, the last sequence and, of calls that must not be executed twice, the reply; so a

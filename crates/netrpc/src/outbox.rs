@@ -15,8 +15,8 @@ struct QueuedMessage {
     trailer: Vec<u8>,
 }
 
-/// Replies and answers to greetings that wait for the send ring, at most [`OUTBOX`]. Requests wait in their call
-/// records instead.
+/// Replies and answers to HELLOs that wait for the send ring, at most [`OUTBOX`]. Requests wait in their call records
+/// instead.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     id: NodeId,

@@ -198,9 +198,9 @@ impl Server {
         self.sessions.get_mut(&client)
     }
 
-    /// A session for this incarnation of the client: a new one, or the present one for a duplicate greeting. Of two
+    /// A session for this incarnation of the client: a new one, or the present one for a duplicate HELLO. Of two
     /// incarnations the greater is the later one, unless the client says that it is later than `over`. The error is the
-    /// known incarnation: this greeting may be of an earlier one, or of a node whose clock is behind.
+    /// known incarnation: this HELLO may be of an earlier one, or of a node whose clock is behind.
     pub fn greet(
         &mut self,
         from: NodeId,

@@ -61,7 +61,7 @@ impl Session {
         self.waiting.iter().all(VecDeque::is_empty)
     }
 
-    /// Notes that a greeting leaves now, and when the next one is due.
+    /// Notes that a HELLO leaves now, and when the next one is due.
     pub fn greeted(&mut self, now: Time) {
         let first = self.state != State::Greeting;
         self.greet_span = if first { RETRY / 10 } else { (self.greet_span * 2).min(RETRY_MAX) };

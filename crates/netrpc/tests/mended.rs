@@ -365,7 +365,7 @@ fn a_life_with_a_lower_number_gets_a_session_too() {
     net.call(1, ASK);
     assert!(net.serve(20, |_| Vec::new(), all_ended(1)), "it says that it is the later one");
     assert_eq!(net.peer(1).ended[0].result, Ok(0));
-    // The earlier incarnation's number is the greater one, and its greeting may have been on its way all the time.
+    // The earlier incarnation's number is the greater one, and its HELLO may have been on its way all the time.
     let late = greeting.borrow().clone().unwrap();
     net.inject(late, SAFE);
     net.run(4);

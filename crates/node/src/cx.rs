@@ -213,7 +213,7 @@ impl Cx {
         pieces
     }
 
-    /// Starts a task that lives as long as the node, or until it returns.
+    /// Starts a task that runs until it returns, or until the node ends.
     pub fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + 'static) {
         let id = self.0.scheduler.add();
         self.0.spawned.borrow_mut().push((id, name, Box::pin(task)));

@@ -214,7 +214,7 @@ impl Incarnations {
         self.mark
     }
 
-    /// Notes how far the disk's log is.
+    /// Notes the extent of the disk's log.
     pub fn set_mark(&mut self, mark: Mark) {
         self.mark = mark;
     }

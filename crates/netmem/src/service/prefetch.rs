@@ -5,7 +5,6 @@
 //! [`AHEAD_SHARE`] is taken so, and a page whose time passes without a use is the first to leave. **Order**: a demand
 //! fetch never waits for a prefetch, but for that of the very page. **Amount**: a plan has at most [`NEAR_MAX`] pages
 //! on their way here and [`FAR_MAX`] elsewhere that were not used, a trend its window.
-//! window.
 
 use super::ahead::{Batch, Seen, Target, Work};
 use super::events::Event;

@@ -22,7 +22,7 @@ pub struct Content {
     pub attempt: u64,
 }
 
-/// How long a copy may go on being read after a newer version is durable: until who holds it has been told, or has been
+/// Most that a copy may go on being read after a newer version is durable: until its holder has been told, or has been
 /// given up and knows it.
 const STALE_MAX: Picos = Picos::seconds(4);
 

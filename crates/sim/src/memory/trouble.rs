@@ -341,7 +341,7 @@ impl Trouble {
         self.cures.push((end, Cure::Heal(few)));
     }
 
-    /// Ends all faults now, and does no more harm. Who sleeps sleeps on.
+    /// Ends all faults now, and does no more harm. Paused nodes stay paused.
     pub fn end(&mut self, world: &mut World) {
         self.faults = Faults::NONE;
         self.shared.storage.borrow_mut().faults = Default::default();

@@ -11,7 +11,6 @@ impl Client {
     /// blocks are written, so a second copy is a comparison; blocks of zeros become holes. Retransmitted writes to
     /// `from` are judged by `to` from then on. At most `rate` bytes a second, 0 is as fast as it goes. The caller sees
     /// to it that `from` stands still meanwhile: `arrives` says that it does, so that the copy has everything then.
-    /// everything then.
     pub async fn copy_column(
         &self,
         from: &FileRef,
