@@ -37,11 +37,6 @@ impl Directory {
     pub fn iter(&self) -> impl Iterator<Item = &Member> {
         self.members.values()
     }
-
-    /// The members that are alive and have all of `roles`.
-    pub fn with_roles(&self, roles: Roles) -> impl Iterator<Item = &Member> {
-        self.iter().filter(move |member| member.alive && member.roles.contains(roles))
-    }
 }
 
 /// Whether this node is a member.

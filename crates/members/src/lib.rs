@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!  Client ── JOIN, RENEW, LEAVE, VIEW ──► service tasks ── handle_* ──► Registry ── batches ──► Store
-//!    └ Directory: the last view seen          └ Subscription: incarnations that ended
+//!    └ Directory: the last view seen
 //! ```
 //!
 //! A server keeps its id by its name for ever; a client loses membership and id when its lease ends. A client counts
@@ -27,4 +27,4 @@ pub use disks::{Age, ToldDisk, Verdict};
 pub use membership::{Change, Membership, Up, View};
 pub use protocol::{DECLARED_GONE, Forget, Identity, Lease, Lends, Member, Registration, Roles};
 pub use registry::{Registry, STORE_KIND, STORE_VERSION};
-pub use service::{Config, Service, Subscription, serve};
+pub use service::{Config, Service, serve};

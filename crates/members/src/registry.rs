@@ -5,8 +5,7 @@
 //! has one full lease to renew, so that a restart of the manager ends no membership; a member that was down stays down.
 //!
 //! Invariants: a server's name keeps its id until the server is declared gone, and no other machine gets that id ever;
-//! the view's number grows with every change that a view shows; what a lease's end sets off is told only after its
-//! record was appended.
+//! the view's number grows with every change that a view shows.
 
 use crate::disks::{DiskTable, ToldDisk, Verdict, malformed};
 use crate::lenders::LenderTable;
@@ -19,7 +18,7 @@ use crate::protocol::{
     DECLARED_GONE, Forget, Identity, Join, Lease, LendersPage, Lends, Member, Page, Registration,
     Roles,
 };
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 use store::{Append, Batch, Store, StoreError};
@@ -47,7 +46,6 @@ const MEMBER_KEY: u8 = b'm';
 /// [`handle_leave`](Registry::handle_leave), [`handle_disks`](Registry::handle_disks),
 /// [`handle_forget`](Registry::handle_forget),
 /// [`handle_timeout`](Registry::handle_timeout), [`handle_synced`](Registry::handle_synced).
-/// [`poll_ended`](Registry::poll_ended).
 #[derive(Debug)]
 pub struct Registry {
     store: Store,
@@ -58,8 +56,6 @@ pub struct Registry {
     disks: DiskTable,
     /// Where the search for the next client's id begins.
     next_client: u16,
-    /// Incarnations that ended, by the change that ended them.
-    ended: VecDeque<(u64, Member)>,
 }
 
 #[derive(Debug)]
@@ -82,9 +78,7 @@ impl Registry {
         let next_client = u16::try_from(client).ok().filter(|id| CLIENT_IDS.contains(id));
         let next_client = next_client.unwrap_or(*CLIENT_IDS.start());
         let (lenders, disks) = (LenderTable::open(&store)?, DiskTable::open(&store)?);
-        let ended = VecDeque::new();
-        let mut registry =
-            Registry { store, span, members, view, lenders, disks, next_client, ended };
+        let mut registry = Registry { store, span, members, view, lenders, disks, next_client };
         registry.handle_synced();
         Ok(registry)
     }
@@ -360,17 +354,6 @@ impl Registry {
         if ids.is_empty() { Ok(None) } else { self.end(&ids).map(Some) }
     }
 
-    /// An incarnation of a member that ended by its lease, by leaving or by a later incarnation of the same member,
-    /// once the change
-    /// `appended` and all before it are in the log.
-    pub fn poll_ended(&mut self, appended: u64) -> Option<Member> {
-        let (sequence, _) = self.ended.front()?;
-        if *sequence > appended {
-            return None;
-        }
-        self.ended.pop_front().map(|(_, member)| member)
-    }
-
     /// The member of this name and kind.
     fn find(&self, join: &Join) -> Option<NodeId> {
         let identity = &join.identity;
@@ -437,11 +420,7 @@ impl Registry {
             put_number(&mut batch, CLIENT_KEY, self.next_client.into());
         }
         let append = self.change(batch, lenders);
-        let (id, incarnation) = (member.id, member.incarnation);
-        let entry = Entry { member, until: now + self.span };
-        let old = self.members.insert(id, entry).map(|entry| entry.member);
-        let replaced = old.filter(|old| old.alive && old.incarnation != incarnation);
-        replaced.into_iter().for_each(|old| self.note_end(&append, Member { alive: false, ..old }));
+        self.members.insert(member.id, Entry { member, until: now + self.span });
         append
     }
 
@@ -465,21 +444,11 @@ impl Registry {
         for id in ids {
             let entry = self.members.get_mut(id).expect("a member");
             entry.member.alive = false;
-            let member = entry.member.clone();
-            if !member.roles.is_server() {
+            if !entry.member.roles.is_server() {
                 self.members.remove(id);
             }
-            self.note_end(&append, member);
         }
         Ok(append)
-    }
-
-    /// An incarnation has ended by this change.
-    fn note_end(&mut self, append: &Append, member: Member) {
-        let last = self.ended.back().map_or(0, |(sequence, _)| *sequence);
-        assert!(last <= append.sequence, "ends are told in the order of their changes");
-        assert!(!member.alive, "an incarnation that ended is down");
-        self.ended.push_back((append.sequence, member));
     }
 
     /// Applies `batch` as the next view.

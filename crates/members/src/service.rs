@@ -6,7 +6,7 @@ use crate::limits::{
     SYNC_PERIOD,
 };
 use crate::protocol::{
-    DISKS, FORGET, Forget, JOIN, Join, LEAVE, LENDERS, Lease, LendersPage, Member, Page, RENEW,
+    DISKS, FORGET, Forget, JOIN, Join, LEAVE, LENDERS, Lease, LendersPage, Page, RENEW,
     Registration, STOPPING, VIEW,
 };
 use crate::registry::Registry;
@@ -14,9 +14,8 @@ use node::limits::{SCRUB_PERIOD, scrub_first};
 use node::rings::{MetaError, MetaOp, MetaWork, StoreId};
 use node::{Answer, Cx, Notify, Request, Semaphore};
 use std::cell::{Ref, RefCell};
-use std::collections::VecDeque;
 use std::pin::Pin;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::time::Duration;
 use store::{Append, Checkpoint, Health, Store, StoreError};
 use wire::codec::{Decoder, Short};
@@ -47,7 +46,7 @@ struct Shared {
     cx: Cx,
     config: Config,
     registry: RefCell<Registry>,
-    /// Held from a change to the end of its append, so that a change that may yet fail is sent to no subscriber.
+    /// Held from a change to the end of its append, so that no node hears of a change that may yet fail.
     /// Renewals do not wait for it: a slow log must end no lease.
     turn: Semaphore,
     /// The view has another number.
@@ -56,34 +55,11 @@ struct Shared {
     dirty: Notify,
     /// Lenders have to be on stable storage before they are shown.
     hidden: Notify,
-    subscribers: RefCell<Vec<Weak<Queue>>>,
     /// The work before a server stops.
     parting: RefCell<Option<Parting>>,
 }
 
 type Parting = Rc<dyn Fn(NodeId) -> Pin<Box<dyn Future<Output = ()>>>>;
-
-struct Queue {
-    ended: RefCell<VecDeque<Member>>,
-    filled: Notify,
-}
-
-/// Tells which members' incarnations ended, from when it was made on. Dropping it ends that.
-pub struct Subscription(Rc<Queue>);
-
-impl Subscription {
-    /// The next incarnation of a member that ended: by its lease, by leaving, or because the member began a later
-    /// incarnation.
-    pub async fn next(&self) -> Member {
-        loop {
-            let filled = self.0.filled.wait();
-            if let Some(member) = self.0.ended.borrow_mut().pop_front() {
-                return member;
-            }
-            filled.await;
-        }
-    }
-}
 
 /// Starts the service on this node, over a store that was opened with the kind and version of this crate.
 pub fn serve(cx: &Cx, store: Store, config: Config) -> Result<Service, StoreError> {
@@ -96,7 +72,6 @@ pub fn serve(cx: &Cx, store: Store, config: Config) -> Result<Service, StoreErro
         changed: Notify::new(cx),
         dirty: Notify::new(cx),
         hidden: Notify::new(cx),
-        subscribers: RefCell::default(),
         parting: RefCell::default(),
     }));
     cx.set_pure(Channel::MEMBERS, crate::protocol::is_pure);
@@ -129,16 +104,6 @@ impl Service {
     /// Waits for another view.
     pub fn changed(&self) -> impl Future<Output = ()> + '_ {
         self.0.changed.wait()
-    }
-
-    /// Tells of members whose incarnations end from now on.
-    pub fn subscribe(&self) -> Subscription {
-        let filled = Notify::new(&self.0.cx);
-        let queue = Rc::new(Queue { ended: RefCell::default(), filled });
-        let mut subscribers = self.0.subscribers.borrow_mut();
-        subscribers.retain(|subscriber| subscriber.strong_count() > 0);
-        subscribers.push(Rc::downgrade(&queue));
-        Subscription(queue)
     }
 
     /// A member that stops is answered when this has ended, for as long as it waits: until then it still serves.
@@ -297,32 +262,20 @@ impl Service {
         Ok(self.0.registry.borrow().lenders_page(after))
     }
 
-    /// Appends the record of a change, then tells everybody of it.
+    /// Appends the record of a change, then wakes the tasks that wait for a view.
     async fn appended(&self, append: Option<Append>) -> Result<(), Errno> {
-        let Some(Append { log, bytes, sequence }) = append else { return Ok(()) };
+        let Some(Append { log, bytes, .. }) = append else { return Ok(()) };
         let result = self.meta(MetaOp::Append { log, bytes }).await;
         self.0.dirty.notify_all();
         if result.is_err() {
             self.0.registry.borrow_mut().store_mut().append_failed();
             return Err(Errno::EIO);
         }
-        self.tell(sequence);
+        self.0.changed.notify_all();
         if self.0.registry.borrow().hides_lenders() {
             self.0.hidden.notify_all();
         }
         Ok(())
-    }
-
-    fn tell(&self, appended: u64) {
-        self.0.changed.notify_all();
-        loop {
-            let ended = self.0.registry.borrow_mut().poll_ended(appended);
-            let Some(member) = ended else { return };
-            for queue in self.0.subscribers.borrow().iter().filter_map(Weak::upgrade) {
-                queue.ended.borrow_mut().push_back(member.clone());
-                queue.filled.notify_all();
-            }
-        }
     }
 
     /// Ends leases. None can end sooner than a whole lease after it was given, so sleeping that long misses none.
@@ -395,9 +348,8 @@ impl Service {
             .borrow_mut()
             .store_mut()
             .checkpoint_done(result.map_err(|error| error.reason));
-        let synced = self.0.registry.borrow_mut().store_mut().synced_sequence();
         // Also what could not be appended is done now.
-        self.tell(synced);
+        self.0.changed.notify_all();
         self.synced();
     }
 
