@@ -3,9 +3,9 @@
 use crate::v3::{Fattr, FileType, NfsTime, NodeNumbers, Sattr, SetTime, Status, WccAttr, access};
 use wire::{Attr, Errno, FileId, FileKind, SetAttr, Wall};
 
-/// Each error number and its status (RFC 1813 section 2.6). What is not listed is IO.
+/// Each error number and its status (RFC 1813 section 2.6). Numbers that are not listed are IO.
 ///
-/// JUKEBOX is for what will pass: the client waits and asks again, and its application sees nothing.
+/// JUKEBOX is for errors that pass: the client waits and retries, and its application sees nothing.
 const STATUSES: &[(Errno, Status)] = &[
     (Errno::EPERM, Status::Perm),
     (Errno::ENOENT, Status::NoEnt),
@@ -48,7 +48,7 @@ const STATUSES: &[(Errno, Status)] = &[
     (Errno::ECANCELED, Status::Jukebox),
 ];
 
-/// What a client is told of an error.
+/// The status that answers an error.
 pub fn status(errno: Errno) -> Status {
     STATUSES.iter().find(|(its, _)| *its == errno).map_or(Status::Io, |(_, status)| *status)
 }

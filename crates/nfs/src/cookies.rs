@@ -1,4 +1,4 @@
-//! Where a listing goes on, and how much of one fits in a reply (RFC 1813 sections 3.3.16 and 3.3.17).
+//! Cookies of listings, and the number of entries that fit in a reply (RFC 1813 sections 3.3.16 and 3.3.17).
 //!
 //! A cookie of ours is a site (8 bits) and a position in it (48 bits) that belongs to one entry for as long as it has
 //! its name. Clients see another number:
@@ -72,7 +72,7 @@ fn name_bytes(name: &[u8]) -> usize {
     8 + opaque_bytes(name.len()) + 8
 }
 
-/// How many entries of about this many bytes of names to ask a directory for.
+/// Fewest bytes of entries to request of a directory.
 pub const MIN_LISTING_BYTES: u32 = 512;
 
 /// A reply to READDIR or READDIRPLUS that is being filled: entries, as long as they fit.

@@ -22,12 +22,12 @@ pub use text::{BadExport, parse};
 
 use core::net::IpAddr;
 
-/// What one network may.
+/// Rights of one network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// Which clients.
+    /// The clients.
     pub network: Network,
-    /// What they may.
+    /// Their rights.
     pub options: Options,
 }
 
@@ -46,13 +46,13 @@ impl Export {
         wire::checksum::crc32c(self.path.as_bytes())
     }
 
-    /// What a client may; `None`: it is not exported to that client.
+    /// Rights of a client; `None`: it is not exported to that client.
     pub fn options(&self, client: IpAddr) -> Option<Options> {
         let fitting = self.rules.iter().filter(|rule| rule.network.contains(client));
         fitting.max_by_key(|rule| rule.network.prefix()).map(|rule| rule.options)
     }
 
-    /// What `path` is below the export's directory, without a slash before it; `None`: it is not below.
+    /// The part of `path` below the export's directory, without a slash before it; `None`: it is not below.
     fn rest<'a>(&self, path: &'a [u8]) -> Option<&'a [u8]> {
         let own = self.path.strip_suffix('/').unwrap_or(&self.path).as_bytes();
         match path.strip_prefix(own)? {
@@ -109,7 +109,7 @@ impl Exports {
 pub struct Mountable<'e, 'p> {
     /// It.
     pub export: &'e Export,
-    /// What the client may.
+    /// Rights of the client.
     pub options: Options,
     /// The path from the export's directory; empty for itself.
     pub rest: &'p [u8],

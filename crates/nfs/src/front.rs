@@ -59,13 +59,13 @@ pub enum Ended {
 /// A reply to a datagram.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Datagram {
-    /// What it answers: it leaves from the same port.
+    /// The ends of the call that it answers: it leaves from the same port.
     pub origin: Origin,
     /// The reply.
     pub bytes: Vec<u8>,
 }
 
-/// Where a reply goes.
+/// Destination of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Target {
     Connection(ConnectionId),
@@ -97,7 +97,7 @@ pub struct Front {
     data_bytes: usize,
     replies: Replies,
     requests: VecDeque<FileRequest>,
-    /// What no call waits for.
+    /// Operations for which no call waits.
     behind: Behind,
     /// Connections that wait for frames, or for calls of others to end.
     waiting: BTreeSet<ConnectionId>,
@@ -132,12 +132,12 @@ impl Front {
         }
     }
 
-    /// What was done so far, and for whom.
+    /// Counters since the start, by procedure and client.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// What its calls share.
+    /// The state that its calls share.
     pub fn server(&self) -> &Server {
         &self.server
     }
@@ -200,7 +200,7 @@ impl Front {
         }
     }
 
-    /// Where the next bytes of a connection go; none when it may not be read.
+    /// Buffers for the next bytes of a connection; none when it may not be read.
     pub fn slices(&mut self, id: ConnectionId) -> impl Iterator<Item = IoSliceMut<'_>> {
         let connection = self.connections.get_mut(&id).filter(|connection| connection.may_read());
         let frames = &self.frames;
@@ -216,7 +216,7 @@ impl Front {
         self.advance(id)
     }
 
-    /// What waits to be written to a connection. After writing [`wrote`](Front::wrote) is to be called.
+    /// The output of a connection. Call [`wrote`](Front::wrote) after writing.
     pub fn writer(&self, id: ConnectionId) -> Option<&Writer> {
         self.connections.get(&id).map(|connection| &connection.writer)
     }
@@ -291,7 +291,7 @@ impl Front {
         })
     }
 
-    /// What is to be done now and then, and when frames may have come back.
+    /// Periodic work; to be called also when frames may have come back.
     pub fn look_after(&mut self) {
         self.retry();
         if self.now < self.look_at {
@@ -473,7 +473,7 @@ impl Front {
         self.closed.push(id);
     }
 
-    /// What no call waits for becomes requests.
+    /// Turns operations for which no call waits into requests.
     fn collect(&mut self) {
         while let Some(request) = self.behind.poll(&self.server, self.next) {
             self.next += 1;

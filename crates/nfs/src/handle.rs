@@ -20,7 +20,7 @@ const VERSION: u8 = 1;
 const SEALED_BYTES: usize = 24;
 const SUMMED_BYTES: usize = 28;
 
-/// What a handle names.
+/// Content of a handle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Named {
     /// Volume.
@@ -38,7 +38,7 @@ pub struct Named {
 pub struct Key(pub [u8; 16]);
 
 impl Key {
-    /// A number that nobody makes who does not know the key.
+    /// A number that cannot be forged without the key.
     pub(crate) fn hash(&self, bytes: &[u8]) -> u64 {
         siphash(self, bytes)
     }
@@ -86,7 +86,7 @@ impl Named {
         bytes
     }
 
-    /// What a handle of this volume names.
+    /// Decodes a handle of this volume.
     pub fn decode(
         handle: v3::Handle<'_>,
         volume: VolumeId,

@@ -40,7 +40,7 @@ use wire::{Errno, FileId, Time};
 /// An owner of locks, by the number that the file manager knows.
 pub type OwnerId = u64;
 
-/// What is to be asked of the front ring.
+/// A request to the front ring.
 #[derive(Debug)]
 pub enum LockOp {
     /// This; what becomes of it is to be [told](LockTable::op_done) by this number.
@@ -53,11 +53,11 @@ pub enum LockOp {
 #[derive(Clone, Copy, Debug)]
 enum Reason {
     Wait(WaiterId),
-    /// What the table says is told to the manager.
+    /// The manager is brought to the state of the table.
     Settle,
 }
 
-/// What a call to a client is for.
+/// Purpose of a call to a client.
 #[derive(Clone, Copy, Debug)]
 enum Purpose {
     Grant(WaiterId),
@@ -75,13 +75,13 @@ struct Grace {
     unaware: usize,
 }
 
-/// What a server's locks begin with.
+/// Initial state of a server's locks.
 #[derive(Clone, Debug, Default)]
 pub struct Beginning {
     /// The attribute of the volume's root that keeps the list of clients; none where no next incarnation could be asked
-    /// for it, as at a port that nobody chose.
+    /// for it, as at a random port.
     pub attribute: Option<Box<[u8]>>,
-    /// What it holds since this server has started.
+    /// Its content since this server has started.
     pub kept: Kept,
 }
 
@@ -128,7 +128,7 @@ pub struct LockTable {
     counters: LockCounters,
 }
 
-/// What was done.
+/// Counters of locks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LockCounters {
     /// Locks that clients had from the last incarnation.
@@ -197,7 +197,7 @@ impl LockTable {
         self.state
     }
 
-    /// What was done so far.
+    /// Counters since the start.
     pub fn counters(&self) -> LockCounters {
         self.counters
     }
@@ -259,7 +259,7 @@ impl LockTable {
         self.next - 1
     }
 
-    /// A number of a call that nobody guesses who does not know the key.
+    /// A number for a call that cannot be guessed without the key.
     fn seed(&mut self) -> u32 {
         let number = self.number();
         let of = [&number.to_be_bytes()[..], &self.state.to_be_bytes()].concat();
@@ -292,7 +292,7 @@ impl LockTable {
         }
     }
 
-    /// What is to be done now and then.
+    /// Periodic work.
     pub fn look(&mut self) {
         if self.grace.is_some() && !self.in_grace() {
             self.grace = None;
@@ -315,7 +315,7 @@ impl LockTable {
         }
     }
 
-    /// A call was answered, or nobody answers.
+    /// A call was answered, or timed out.
     fn called(&mut self, purpose: Purpose, results: Option<&[u8]>) {
         match purpose {
             Purpose::Grant(waiter) => self.grant_answered(waiter, results.unwrap_or_default()),
@@ -337,7 +337,7 @@ impl LockTable {
     }
 }
 
-/// What the front ring is asked for a lock. No file needs to be open for it.
+/// The request of a lock to the front ring. No file needs to be open for it.
 pub fn set_lock(owner: OwnerId, file: FileId, lock: Lock, wait: bool) -> FileOp {
     FileOp::SetLock { file, handle: Handle(0), owner, lock, wait, whole_file: false }
 }
@@ -512,8 +512,7 @@ impl LockTable {
         self.owners.held() < LOCKS_MAX
     }
 
-    /// What is to be asked for a release: all bytes where nothing else is left, so that the front's client forgets the
-    /// owner.
+    /// The bytes to release: all of them where the owner keeps nothing else, so that the front's client forgets it.
     pub fn widened(&self, owner: OwnerId, file: FileId, lock: Lock) -> Lock {
         let is_last = self.owners.is_last(owner, file, &lock);
         if is_last { ranges::whole(LockKind::Unlock, lock.pid) } else { lock }

@@ -1,7 +1,7 @@
-//! MOUNT version 3 (RFC 1813 section 5.0): which handle a path has, and who is said to have mounted what.
+//! MOUNT version 3 (RFC 1813 section 5.0): handles of paths, and the list of mounts that clients have reported.
 //!
-//! Every procedure answers: `showmount -e` and macOS ask more than MNT and hang without. What DUMP lists is what
-//! clients said; nothing depends on it.
+//! Every procedure answers: `showmount -e` and macOS ask more than MNT and hang without. The list that DUMP returns
+//! rests on the clients' word; nothing depends on it.
 
 use crate::limits::{HANDLE_BYTES_MAX, MOUNT_NAME_BYTES_MAX, MOUNT_PATH_BYTES_MAX};
 use crate::v3::Handle;

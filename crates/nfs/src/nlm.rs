@@ -40,8 +40,8 @@ enumeration! {
 }
 
 impl Procedure {
-    /// Whether a duplicate is answered with the first reply: that of a LOCK which arrives after its UNLOCK would else
-    /// take the lock again, for nobody.
+    /// Whether a duplicate is answered with the first reply: a duplicate LOCK that arrives after its UNLOCK would else
+    /// take the lock again, without an owner.
     pub fn keeps_reply(self) -> bool {
         use Procedure::*;
         matches!(self, Lock | Cancel | Unlock | LockMsg | CancelMsg | UnlockMsg | NmLock)
@@ -112,7 +112,7 @@ impl NlmLock<'_> {
 }
 
 record! {
-    /// Who holds what is in the way (`nlm4_holder`).
+    /// The holder of a conflicting lock (`nlm4_holder`).
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     #[allow(missing_docs)]
     pub struct Holder<'a> {
@@ -184,7 +184,7 @@ args! {
 pub struct TestAnswer<'a> {
     /// As it came.
     pub cookie: NetObject<'a>,
-    /// Who holds it, or what else it is. DENIED has a holder.
+    /// The holder, or another outcome. DENIED has a holder.
     pub outcome: Result<Status, Holder<'a>>,
 }
 

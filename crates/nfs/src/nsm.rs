@@ -93,7 +93,7 @@ record! {
 }
 
 record! {
-    /// What the monitor tells whom it was asked to call (`status`).
+    /// Call of the monitor to a program that asked for it (`status`).
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     #[allow(missing_docs)]
     pub struct Called<'a> {

@@ -1,5 +1,5 @@
-//! Which port a program has (RFC 1833): portmap version 2, rpcbind versions 3 and 4, for a machine where no rpcbind
-//! runs; and what is asked of an rpcbind that does.
+//! Ports of programs (RFC 1833): portmap version 2, rpcbind versions 3 and 4, for a machine where no rpcbind runs; and
+//! requests to an rpcbind that does.
 //!
 //! [`answer`] knows a fixed list of services. Clients can neither register nor forward calls here: forwarding (CALLIT,
 //! BCAST, INDIRECT) lends the server's address to anybody, and has made rpcbind an amplifier.
@@ -95,7 +95,7 @@ record! {
     }
 }
 
-/// What is served here.
+/// A service of this server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Service {
     /// Program.
@@ -108,7 +108,7 @@ pub struct Service {
     pub port: u16,
 }
 
-/// Who asks, and over what.
+/// Circumstances of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Query {
     /// The address of ours that the call came to: clients are told the same one.
@@ -119,7 +119,7 @@ pub struct Query {
     pub unix_seconds: u32,
 }
 
-/// What a call gets.
+/// The answer to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// These results.

@@ -14,7 +14,7 @@ use crate::{nlm, v3};
 use core::net::IpAddr;
 use std::collections::BTreeMap;
 
-/// What makes two calls the same.
+/// Identity of a call: duplicates have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
     /// The client's address, without its port.
@@ -55,7 +55,7 @@ impl Key {
     }
 }
 
-/// What to do with a call.
+/// The decision on a call.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Verdict<'a> {
     /// Execute it, then [`complete`](Replies::complete) or [`forget`](Replies::forget) it.

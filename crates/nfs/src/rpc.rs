@@ -15,10 +15,10 @@ const DENIED: u32 = 1;
 const AUTH_NONE: u32 = 0;
 const AUTH_SYS: u32 = 1;
 
-/// Who calls, as the client's machine says (section 8.2, appendix A).
+/// The caller, as the client's machine names it (section 8.2, appendix A).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Credential<'a> {
-    /// AUTH_NONE: nobody is named.
+    /// AUTH_NONE: no user is named.
     None,
     /// AUTH_SYS.
     System(System<'a>),
@@ -29,7 +29,7 @@ pub enum Credential<'a> {
 pub struct System<'a> {
     /// Any number.
     pub stamp: u32,
-    /// What the machine calls itself: believed by nobody.
+    /// The machine's name for itself, which is not trusted.
     pub machine: &'a [u8],
     /// User.
     pub uid: u32,
@@ -141,7 +141,7 @@ pub struct Call<'a> {
     pub version: u32,
     /// Procedure.
     pub procedure: u32,
-    /// Who calls.
+    /// The caller.
     pub credential: Credential<'a>,
     /// The arguments, not decoded.
     pub arguments: &'a [u8],
@@ -150,7 +150,7 @@ pub struct Call<'a> {
 /// Why a record is no call that can be executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoCall {
-    /// It is not even a call: there is nobody to answer. A stream that carries such has lost its framing.
+    /// It is not even a call, and cannot be answered. A stream that carries such has lost its framing.
     Nonsense,
     /// It is refused, and the caller is told.
     Denied(u32, Denial),
@@ -304,7 +304,7 @@ fn take_denial(input: &mut Input<'_>) -> Result<Reply, Garbage> {
     }
 }
 
-/// What a call that is no call is answered; `None`: nothing.
+/// The answer to a call that cannot be executed; `None`: none.
 pub fn refusal(no: NoCall) -> Option<Vec<u8>> {
     let (xid, reply) = match no {
         NoCall::Nonsense => return None,

@@ -42,18 +42,18 @@ use node::rings::{Caller, FileOp, FileReply};
 use std::cell::{Cell, RefCell};
 use wire::{Attr, Errno, FileId, FileKind, Time, VolumeId, Wall};
 
-/// What all calls of one server share.
+/// State that all calls of one server share.
 #[derive(Debug)]
 pub struct Server {
     /// The volume.
     pub volume: VolumeId,
     /// The key of its handles.
     pub key: Key,
-    /// What is exported.
+    /// The exports.
     pub exports: Exports,
     /// Of this incarnation: another one after each start, so that clients retransmit what was not committed.
     pub write_verifier: [u8; 8],
-    /// What a port mapper of ours answers.
+    /// Services that the port mapper here names.
     pub services: Vec<Service>,
     mounts: RefCell<Mounts>,
     open_files: RefCell<OpenFiles>,
@@ -92,7 +92,7 @@ impl Server {
         &self.locks
     }
 
-    /// What is known of clients that had locks when it was there last.
+    /// Loads the clients that had locks from the last incarnation.
     pub fn begin_locks(&self, beginning: Beginning) {
         self.locks.replace(LockTable::new(self.key, beginning));
     }

@@ -1,6 +1,6 @@
 //! NFS version 3 (RFC 1813): all 22 procedures, their arguments and results, for a server and for a client.
 //!
-//! Fields keep the names and the order of the RFC. What is borrowed lies in the record. The data of a WRITE and of a
+//! Fields keep the names and the order of the RFC. Borrowed fields lie in the record. The data of a WRITE and of a
 //! READ's reply is not in these types: it lies in frames, and its length stands in [`WriteArgs`] and [`ReadOk`].
 //!
 //! The crate `nfs3_types` says the same for programs that trust their peer: it allocates what a length says before the

@@ -20,7 +20,7 @@ impl<'a> Input<'a> {
         Input { rest: bytes }
     }
 
-    /// What is not read yet.
+    /// The bytes not read yet.
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }

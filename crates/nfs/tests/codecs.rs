@@ -1,4 +1,4 @@
-//! What is written is what is read, and anything else is refused without a panic.
+//! Values decode to what was encoded, and all other bytes are refused without a panic.
 
 use crate::material::{Material, material};
 use nfs::limits::IO_BYTES_MAX;

@@ -1,4 +1,4 @@
-//! Who may mount what, and as whom.
+//! Rights of clients to mount, and mapping of users.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use nfs::exports::*;

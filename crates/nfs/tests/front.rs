@@ -597,7 +597,7 @@ fn streams() -> impl Strategy<Value = Vec<(usize, Vec<u8>)>> {
 }
 
 proptest! {
-    /// Whatever clients send: no panic, every frame and every open file comes back.
+    /// Any bytes from clients: no panic, every frame and every open file comes back.
     #[test]
     fn damaged_calls_of_three_clients_take_nothing_for_good(calls in streams(), step in 1usize..200) {
         let mut world = World::new("/ *(rw)", 600);

@@ -77,7 +77,7 @@ impl Manager {
     }
 }
 
-/// What a client was called for.
+/// A call to a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Called {
     client: IpAddr,
@@ -362,7 +362,7 @@ impl World {
         Kept::decode(&self.lists[self.synced - 1]).unwrap()
     }
 
-    /// What holds, of a front between two calls.
+    /// Invariants of a front between two calls.
     fn check(&self) {
         let locks = self.server.locks().borrow();
         let noted = locks.holdings().filter(|holding| !holding.waits).count();
@@ -928,7 +928,7 @@ proptest! {
         prop_assert_eq!(world.server.locks().borrow().held(), 0);
     }
 
-    /// Whatever clients do in whatever order: what the manager holds is what clients were told, and with all of them
+    /// Any acts of clients in any order: the manager holds the locks that clients were told of, and with all of them
     /// restarted nothing is left.
     #[test]
     fn the_manager_holds_what_clients_were_told(acts in acts()) {

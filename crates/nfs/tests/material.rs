@@ -3,7 +3,7 @@
 use nfs::v3::*;
 use proptest::prelude::*;
 
-/// What values are made of.
+/// Random material for values.
 #[derive(Clone, Debug)]
 pub struct Material {
     pub handles: [Vec<u8>; 2],

@@ -24,9 +24,9 @@ pub struct Memory {
     frames: Frames,
     /// Directories whose names were synced, files that were.
     pub synced: Vec<FileId>,
-    /// What the next change of a name answers, without being made.
+    /// Answer to the next change of a name, which is not made.
     pub busy: Option<Errno>,
-    /// What the next sync answers.
+    /// Answer to the next sync.
     pub broken: Option<Errno>,
     /// Changes of names that were executed.
     pub changes: usize,

@@ -1,4 +1,4 @@
-//! What a client is told of ports when no rpcbind runs.
+//! Ports as a client learns them when no rpcbind runs.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use nfs::portmap::*;

@@ -200,7 +200,7 @@ fn records() -> impl Strategy<Value = Vec<(Vec<u8>, Vec<usize>)>> {
 }
 
 proptest! {
-    /// Whatever the pieces and fragments: the records come out whole, the data page-aligned, all frames come back.
+    /// Any pieces and fragments: the records come out whole, the data page-aligned, all frames come back.
     #[test]
     fn records_come_out_as_they_went_in(
         records in records(),

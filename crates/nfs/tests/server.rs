@@ -83,7 +83,7 @@ impl Pair {
         })
     }
 
-    /// What a front does with a call.
+    /// Executes a call, as a front does.
     fn serve(&mut self, record: Record) -> Outgoing {
         let key = Call::parse(&record.head)
             .ok()
@@ -117,7 +117,7 @@ impl Pair {
         reply
     }
 
-    /// What a call opened stays open for the next one, and is closed by whoever serves it.
+    /// Closes the files that calls left open, as the front does.
     fn close_files(&mut self) {
         let mut open_files = self.server.open_files().borrow_mut();
         open_files.close_all();
@@ -424,7 +424,7 @@ fn a_client_that_no_network_has_is_refused_with_a_handle_too() {
     assert_eq!(pair.status(Args::Getattr(Handle(&root))), Status::Acces);
 }
 
-/// chimera#1480: what root makes is nobody's.
+/// chimera#1480: files that root makes are the anonymous user's.
 #[test]
 fn root_is_squashed() {
     let mut pair = Pair::new("/ *(rw)");

@@ -9,9 +9,9 @@ use core::str::FromStr;
 pub enum Network {
     /// All.
     Any,
-    /// Those of an IPv4 network.
+    /// Clients of an IPv4 network.
     V4(Ipv4Addr, u8),
-    /// Those of an IPv6 network.
+    /// Clients of an IPv6 network.
     V6(Ipv6Addr, u8),
 }
 

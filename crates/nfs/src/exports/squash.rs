@@ -1,12 +1,12 @@
-//! As whom a caller counts.
+//! Mapping of callers to users.
 
 use crate::rpc::{Credential, System};
 use node::rings::{Caller, Rights};
 
-/// Nobody's number, where none is given.
+/// Number of the anonymous user and group, where none is given.
 pub const NOBODY: u32 = 65_534;
 
-/// Which callers are not believed.
+/// Callers that are mapped to the anonymous user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Squash {
     /// None: root is root.
@@ -28,12 +28,12 @@ pub enum Access {
     ReadWrite,
 }
 
-/// What a network may.
+/// Rights of a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Whether to write.
     pub access: Access,
-    /// Who is not believed.
+    /// The callers to map.
     pub squash: Squash,
     /// User that those are.
     pub anonymous_uid: u32,
@@ -49,7 +49,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// As whom the owner of a credential counts. One without a name is anonymous.
+    /// The user that a credential's owner counts as. One without a name is anonymous.
     pub fn caller(&self, credential: &Credential<'_>) -> Caller {
         match credential {
             Credential::System(system) if self.squash != Squash::All => self.of_system(system),
@@ -74,7 +74,7 @@ impl Options {
         }
     }
 
-    /// The caller who is nobody.
+    /// The anonymous caller.
     pub fn anonymous(&self) -> Caller {
         let (uid, gid) = (self.anonymous_uid, self.anonymous_gid);
         Caller { uid, gid, pid: 0, rights: Rights::default() }

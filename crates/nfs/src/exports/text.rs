@@ -4,17 +4,17 @@ use super::network::BadNetwork;
 use super::{Access, Export, Exports, Network, Options, Rule, Squash};
 use crate::limits::{EXPORTS_MAX, MOUNT_PATH_BYTES_MAX, NETWORKS_MAX};
 
-/// What is wrong, where, and what to do.
+/// A fault in the text of exports: its place, and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {what}")]
 pub struct BadExport {
     /// Line of the text, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// The fault.
     pub what: Wrong,
 }
 
-/// What is wrong with an export.
+/// A fault of an export.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Wrong {
     /// The directory.

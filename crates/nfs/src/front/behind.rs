@@ -13,7 +13,7 @@ enum What {
     Interrupt,
 }
 
-/// Those that are under way, by their numbers at the front.
+/// Operations under way, by their numbers at the front.
 #[derive(Debug, Default)]
 pub(super) struct Behind(BTreeMap<u64, What>);
 

@@ -56,7 +56,7 @@ impl Connection {
         self.data_bytes = add(self.data_bytes, data_bytes);
     }
 
-    /// Whether it is between two records and owes nothing.
+    /// Whether it is between two records and has no reply to send.
     pub fn is_idle(&self) -> bool {
         self.reader.is_at_rest() && self.calls == 0 && self.writer.bytes() == 0
     }
@@ -72,7 +72,7 @@ impl Connection {
         Ok(progress)
     }
 
-    /// Since when its client is what it waits for: the rest of a record has not come, or replies are not read.
+    /// Fewest bytes of entries to request of a directory.
     pub fn still_since(&self) -> Option<Time> {
         let half = self.half_since.filter(|_| self.may_read());
         let unread = (self.writer.bytes() > 0).then_some(self.moved);

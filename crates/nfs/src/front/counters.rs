@@ -1,4 +1,4 @@
-//! What was done, for whom, and how long it took.
+//! Counts of calls by procedure and client, and their latencies.
 
 use crate::limits::CLIENTS_MAX;
 use crate::{mount, nlm, nsm, portmap, v3};
@@ -17,7 +17,7 @@ const OTHER: u32 = u32::MAX;
 pub struct Counted {
     /// All.
     pub calls: u64,
-    /// Those that were answered with an error.
+    /// Calls that were answered with an error.
     pub errors: u64,
     /// How long all took together.
     pub took: Duration,
@@ -58,7 +58,7 @@ pub struct Client {
     pub seen: Time,
 }
 
-/// What people call a procedure, by program and number.
+/// Name of a procedure for people, by program and number.
 pub fn name(of: (u32, u32)) -> String {
     let of_nfs = |number| v3::Procedure::of(number).map(|it| format!("{it:?}").to_uppercase());
     let of_mount = |number| mount::Procedure::of(number).map(|it| format!("MOUNT {it:?}"));

@@ -17,7 +17,7 @@ pub(super) struct Ends {
     pub own: IpAddr,
 }
 
-/// What is called.
+/// The procedure that is called.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct What {
     pub program: u32,
@@ -42,7 +42,7 @@ struct Outgoing<P> {
     what: What,
     arguments: Vec<u8>,
     purpose: P,
-    /// Where the program is; asked for first.
+    /// The program's port; asked for first.
     port: Option<u16>,
     xid: u32,
     again: Time,

@@ -49,7 +49,7 @@ pub(super) struct Hosts {
     next: u32,
 }
 
-/// What a name says up to its domain, in small letters: NSM and NLM of one client may say it with and without.
+/// A name up to its domain, in small letters: NSM and NLM of one client may send it with and without.
 fn short(name: &[u8]) -> Vec<u8> {
     name.split(|byte| *byte == b'.').next().unwrap_or_default().to_ascii_lowercase()
 }
@@ -114,7 +114,7 @@ impl Hosts {
         id
     }
 
-    /// Who holds nothing for long makes room.
+    /// Removes clients that have held nothing for long.
     pub fn forget_idle(&mut self, now: Time) {
         self.all.retain(|_, host| !host.is_idle(now));
         let all = &self.all;

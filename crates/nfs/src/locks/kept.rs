@@ -37,11 +37,11 @@ pub struct Monitored {
     pub client: IpAddr,
     /// Ours that it knows.
     pub own: IpAddr,
-    /// What it calls itself.
+    /// The client's name for itself.
     pub name: Box<[u8]>,
 }
 
-/// What is kept.
+/// The part of the lock table on stable storage.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
     /// The number of NSM: odd while the server is up, and higher after each start.
@@ -66,7 +66,7 @@ impl Kept {
         out
     }
 
-    /// What [`encode`](Kept::encode) made.
+    /// Decodes the value of [`encode`](Kept::encode).
     pub fn decode(bytes: &[u8]) -> Result<Kept, Garbage> {
         let (version, rest) = bytes.split_first_chunk::<4>().ok_or(Garbage)?;
         let (state, rest) = rest.split_first_chunk::<4>().ok_or(Garbage)?;
@@ -78,7 +78,7 @@ impl Kept {
         Ok(Kept { state: i32::from_be_bytes(*state), clients })
     }
 
-    /// What is kept once this server has started: a number of its own, and the same clients.
+    /// The next value, for this incarnation: a number of its own, and the same clients.
     pub fn restarted(self) -> Kept {
         let state = (self.state.wrapping_add(2) | 1) & i32::MAX;
         Kept { state, ..self }

@@ -11,7 +11,7 @@ use node::rings::{Lock, LockKind};
 use std::collections::BTreeMap;
 use wire::FileId;
 
-/// What makes two owners the same.
+/// Identity of an owner.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Identity {
     host: HostId,
@@ -202,7 +202,7 @@ impl Owners {
         holding.is_some_and(|holding| !holding.in_doubt && holding.ranges.cover(lock))
     }
 
-    /// What the owner holds of a file.
+    /// The owner's locks on a file.
     pub fn ranges(&self, owner: OwnerId, file: FileId) -> Ranges {
         let holding = self.all.get(&owner).and_then(|it| it.files.get(&file));
         holding.map(|holding| holding.ranges.clone()).unwrap_or_default()

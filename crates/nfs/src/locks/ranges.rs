@@ -1,8 +1,8 @@
-//! What one owner holds of one file.
+//! Locks of one owner on one file.
 
 use node::rings::{Lock, LockKind};
 
-/// Locks that do not overlap, in order; neighbours of the same kind are one.
+/// Locks that do not overlap, in order; adjacent ones of the same kind are one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ranges(Vec<Lock>);
 

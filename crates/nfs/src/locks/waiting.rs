@@ -27,7 +27,7 @@ enum Stage {
     Resting(Time),
     /// It is had, and this call tells the client; what the owner had before.
     Granting(u64, Ranges),
-    /// Nobody waits any more, but the operation is under way still.
+    /// The client does not wait any more, but the operation is under way still.
     GivenUp(u64),
 }
 
@@ -42,7 +42,7 @@ pub struct Blocked {
     pub file: FileId,
     /// First byte and number of bytes, as they came.
     pub span: (u64, u64),
-    /// What is wanted.
+    /// The requested lock.
     pub lock: Lock,
 }
 
@@ -82,7 +82,7 @@ impl Waiters {
         its.map(|(id, _)| *id)
     }
 
-    /// Those that are not had yet.
+    /// Locks that are not granted yet.
     pub fn iter(&self) -> impl Iterator<Item = (OwnerId, FileId, Lock)> + '_ {
         let waits = |waiter: &&Waiter| matches!(waiter.stage, Stage::Asking(_) | Stage::Resting(_));
         let all = self.all.values().filter(waits);

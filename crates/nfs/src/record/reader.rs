@@ -1,4 +1,4 @@
-//! What arrives on a stream, in any pieces.
+//! Records from a stream that arrives in any pieces.
 
 use super::writer::MARK_BYTES;
 use crate::limits::{FRAGMENTS_MAX, IO_BYTES_MAX, STAGING_BYTES};
@@ -12,7 +12,7 @@ const RUNS_BYTES: [usize; 4] = [IO_BYTES_MAX, IO_BYTES_MAX / 8, IO_BYTES_MAX / 6
 /// Data shorter than this is copied: no guess is worth it.
 const GUESS_BYTES_MIN: usize = PAGE_BYTES;
 
-/// What the first bytes of a record say of the rest.
+/// The layout of a record, by its first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plan {
     /// Nothing yet.
@@ -44,7 +44,7 @@ impl Record {
     }
 }
 
-/// How far a reader got.
+/// Progress of a reader.
 #[derive(Debug)]
 pub enum Progress {
     /// A record is whole.
@@ -142,7 +142,7 @@ fn run(bytes: usize, frames: &Frames) -> Option<FrameMut> {
     frames.alloc_exact(bytes).or_else(|| shorter.into_iter().find_map(|run| frames.alloc(run)))
 }
 
-/// Where the record is.
+/// State of the record.
 enum State {
     Head,
     /// The head is whole, and what of the data came with it; there were no frames for so many bytes yet.
@@ -152,7 +152,7 @@ enum State {
     Padding(usize, Vec<Frame>),
 }
 
-/// What the next record is if it is like the last one.
+/// Layout of the next record if it is like the last one.
 struct Guess {
     /// Bytes of mark and head.
     head_bytes: usize,
@@ -162,7 +162,7 @@ struct Guess {
     landed: usize,
 }
 
-/// How many bytes of which place the stream was given: staging, data, staging.
+/// Bytes of each place that the stream was given: staging, data, staging.
 #[derive(Default)]
 struct Given {
     before: usize,
@@ -175,7 +175,7 @@ struct Given {
 pub struct Reader {
     head_bytes_max: usize,
     staging: Vec<u8>,
-    /// Where in `staging` what is not looked at begins, and ends.
+    /// The bytes of `staging` that were not parsed yet: first, and end.
     start: usize,
     end: usize,
     /// Bytes of the fragment that are not taken.
@@ -235,7 +235,7 @@ impl Reader {
         }
     }
 
-    /// Where the next bytes of the stream go, in order; none while the reader needs frames.
+    /// Buffers for the next bytes of the stream, in order; none while the reader needs frames.
     pub fn slices(&mut self, frames: &Frames) -> impl Iterator<Item = IoSliceMut<'_>> {
         self.make_room();
         let given = self.give(frames);

@@ -1,4 +1,4 @@
-//! What leaves on a stream: heads as bytes, data as the frames it lies in, in one list for `writev`.
+//! Records for a stream: heads as bytes, data as the frames it lies in, in one list for `writev`.
 
 use crate::xdr::padding;
 use endpoint::Frame;
@@ -96,7 +96,7 @@ impl Writer {
         self.waiting.push_back(record);
     }
 
-    /// What is to be written next.
+    /// The bytes to write next.
     pub fn slices(&self) -> impl Iterator<Item = IoSlice<'_>> {
         let mut skip = self.written;
         self.waiting.iter().flat_map(Outgoing::slices).filter_map(move |slice| {

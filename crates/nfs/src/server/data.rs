@@ -99,7 +99,7 @@ async fn read_data(
     }
 }
 
-/// Section 3.3.7. What is to be stable is synced before it is answered; the answer never says more than that.
+/// Section 3.3.7. A stable WRITE is synced before it is answered; the answer never claims more than was done.
 pub(super) async fn write(
     context: &Context<'_>,
     args: WriteArgs<'_>,

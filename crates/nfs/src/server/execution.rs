@@ -17,7 +17,7 @@ use std::rc::Rc;
 use std::task::{self, Poll, Waker};
 use wire::Errno;
 
-/// What passes between a procedure and who executes it.
+/// Exchange between a procedure and its driver.
 #[derive(Default)]
 enum Exchange {
     #[default]
@@ -32,7 +32,7 @@ enum Exchange {
 #[derive(Clone, Default)]
 pub(super) struct Asker {
     exchange: Rc<RefCell<Exchange>>,
-    /// Who the call counts as.
+    /// The user that the call counts as.
     pub caller: Caller,
 }
 
@@ -57,7 +57,7 @@ impl Asker {
     }
 }
 
-/// What is to be done next.
+/// The next step.
 #[derive(Debug)]
 pub enum Step {
     /// This is to be asked of the front ring, for this caller; its result is to be given to
@@ -94,7 +94,7 @@ impl Execution {
         Execution { exchange, procedure }
     }
 
-    /// What is next. To be called again only after [`answer`](Execution::answer).
+    /// The next step. To be called again only after [`answer`](Execution::answer).
     pub fn step(&mut self) -> Step {
         let mut context = task::Context::from_waker(Waker::noop());
         match self.procedure.as_mut().poll(&mut context) {
@@ -106,7 +106,7 @@ impl Execution {
         }
     }
 
-    /// What the operation brought.
+    /// Gives the operation's result to the procedure.
     pub fn answer(&mut self, result: Result<FileReply, Errno>) {
         let waiting = self.exchange.replace(Exchange::Answered(result));
         assert!(matches!(waiting, Exchange::Waiting), "one answer to one operation");

@@ -109,7 +109,7 @@ impl Locking<'_> {
         }
     }
 
-    /// What the handle names, and what the client may there.
+    /// The file of a handle, and the client's rights there.
     fn target(&self, handle: NetObject<'_>) -> Result<Target, Status> {
         let handle = Handle(handle.0);
         let stale = Status::StaleHandle;
@@ -121,7 +121,8 @@ impl Locking<'_> {
         Ok(Target { file, may_write, caller: options.caller(self.credential) })
     }
 
-    /// Who may read a file may lock it, and who owns it; exclusively also who may write it.
+    /// Permits a lock to users that may read the file, and to its owner; an exclusive one also to users that may write
+    /// it.
     async fn permit(&self, target: &Target, kind: LockKind) -> Result<(), Status> {
         let (caller, file) = (&target.caller, target.file);
         let masks = if kind == LockKind::Write { &[READ, WRITE][..] } else { &[READ] };
@@ -262,7 +263,7 @@ impl Locking<'_> {
                 Err(Status::DeniedGracePeriod)
             }
             (true, _) if locks.may_reclaim(owner) || locks.has(owner, file, lock) => Ok(()),
-            // somebody else may have had it since
+            // another client may have had it since
             (true, _) => Err(Status::Denied),
         }
     }

@@ -1,7 +1,7 @@
 //! NSM: a client that has restarted says so, and has no locks any more.
 //!
-//! The monitor is this server's own. It monitors nobody for others, since whoever is monitored gets calls to any
-//! program at any address that the asker names.
+//! The monitor is this server's own. It monitors no host for others, since a monitored host gets calls to any program
+//! at any address that the asker names.
 
 use super::execution::Answered;
 use super::{Origin, Server};

@@ -15,7 +15,7 @@ use core::net::IpAddr;
 use std::collections::VecDeque;
 use wire::FileKind;
 
-/// What clients said that they mounted, latest last. Nothing depends on it.
+/// Mounts that clients have reported, latest last. Nothing depends on it.
 #[derive(Debug, Default)]
 pub(super) struct Mounts(VecDeque<(IpAddr, Box<[u8]>)>);
 

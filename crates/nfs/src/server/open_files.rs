@@ -4,8 +4,8 @@
 //! An open file is one caller's with one access, since opening is where permissions are checked. It is closed when no
 //! call used it for [`OPEN_SPAN`]; so long a caller keeps what it may do with the file.
 //!
-//! Commands: [`take`](OpenFiles::take), [`keep`](OpenFiles::keep), [`give_back`](OpenFiles::give_back). Whoever serves
-//! the calls closes what [`poll_close`](OpenFiles::poll_close) gives.
+//! Commands: [`take`](OpenFiles::take), [`keep`](OpenFiles::keep), [`give_back`](OpenFiles::give_back). The front
+//! closes the files that [`poll_close`](OpenFiles::poll_close) returns.
 
 use crate::limits::{OPEN_FILES_MAX, OPEN_SPAN};
 use node::rings::{Caller, Handle, Rights};

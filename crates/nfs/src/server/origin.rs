@@ -1,4 +1,4 @@
-//! Where a call comes from, and which programs are served where it came to.
+//! Origin of a call, and the programs that are served at its destination.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -31,7 +31,7 @@ pub struct Origin {
     pub to: IpAddr,
     /// [`TCP`](crate::portmap::TCP) or [`UDP`](crate::portmap::UDP).
     pub over: u32,
-    /// What is served there.
+    /// The port's services.
     pub port: Port,
 }
 

@@ -62,7 +62,7 @@ impl<'a> Xdr<'a> for CreateHow {
     }
 }
 
-/// What MKNOD makes (section 3.3.11, `mknoddata3`).
+/// Kind of a node that MKNOD makes (section 3.3.11, `mknoddata3`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeKind {
     /// A character device.
@@ -129,7 +129,7 @@ macro_rules! procedures {
                 }
             }
 
-            /// Whose arguments they are.
+            /// The procedure of these arguments.
             pub fn procedure(&self) -> Procedure {
                 match self {
                     $(Args::$procedure(_) => Procedure::$procedure),*

@@ -1,4 +1,4 @@
-//! Where the data of a record begins: what [`Reader::poll`](crate::record::Reader::poll) is told of NFSv3.
+//! Start of the data in a record of NFSv3, for [`Reader::poll`](crate::record::Reader::poll).
 //!
 //! It looks at nothing that it need not, and judges nothing: what is wrong with a call is found when it is parsed.
 

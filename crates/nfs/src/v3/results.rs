@@ -27,9 +27,9 @@ impl<'a, T: Xdr<'a>, F: Xdr<'a>> Xdr<'a> for Outcome<T, F> {
     }
 }
 
-/// What comes with most errors: attributes of the object, where they are known (`post_op_attr`).
+/// Failure of most procedures: attributes of the object, where they are known (`post_op_attr`).
 pub type AttrFailure = Option<Fattr>;
-/// What comes with an error in a directory, or of one that changes a file, and with the success of REMOVE and others.
+/// Failure in a directory, or of a procedure that changes a file, and success of REMOVE and others.
 pub type DirWcc = WccData;
 
 /// Structures of results: as the RFC has them.

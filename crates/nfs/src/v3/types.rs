@@ -64,7 +64,7 @@ enumeration! {
 }
 
 enumeration! {
-    /// How much of a WRITE is on stable storage when it is answered (section 3.3.7, `stable_how`).
+    /// Extent to which a WRITE is on stable storage when it is answered (section 3.3.7, `stable_how`).
     pub enum StableHow {
         /// Nothing need be.
         Unstable = 0,
