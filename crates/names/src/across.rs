@@ -17,7 +17,7 @@ use wire::field::encoded;
 use wire::{Errno, Wall};
 
 impl Manager {
-    /// What the store has of operations over several managers.
+    /// Loads the operations over several managers from the store.
     pub(crate) fn load_operations(&mut self) -> Result<(), OpenError> {
         for (key, value) in self.table(0, Table::Prepared)? {
             let part: PreparedPart = damaged(&key, &value)?;

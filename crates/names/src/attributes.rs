@@ -158,9 +158,9 @@ pub(crate) fn is_truncation(changes: &SetAttr) -> bool {
     changes.size.is_some()
 }
 
-/// Whether nothing is asked for but that set-id bits go, by a user who may not change the mode. A kernel that checks
-/// for us asks so for a chown to the present owner, which is nobody else's business, and before a write, which says so
-/// again.
+/// Whether the only change is to clear set-id bits, by a user who may not change the mode; it is ignored then. A kernel
+/// that checks permissions itself asks so for a chown to the present owner, which changes nothing, and before a write,
+/// which asks again.
 fn keeps_set_id(who: &Who<'_>, inode: &Inode, changes: &SetAttr) -> bool {
     let alone = SetAttr { clear_set_id: true, ..SetAttr::default() };
     *changes == alone && !who.is_root() && who.uid != inode.attr.uid
@@ -201,7 +201,7 @@ fn check_times(who: &Who<'_>, inode: &Inode, changes: &SetAttr) -> Result<(), Er
     if times().all(|time| time == SetTime::Now) && times().count() == 2 {
         return who.check(&inode.attr, WRITE);
     }
-    // A truncation by somebody who may write carries its own modification time.
+    // A truncation by a user with write permission carries its own modification time.
     if changes.size.is_some() && times().all(|time| time == SetTime::Now) {
         return Ok(());
     }

@@ -1,14 +1,14 @@
-//! Changes of layout: more columns for what is yet to be written, a column on another server; and the block map.
+//! Changes of layout: more columns for later data, a column on another server; and the block map.
 //!
 //! A fragment says where a range of units is; units without one are where the formula says. Clients cache the map under
 //! the layout's epoch. A change has three steps: the *fence*, the new epoch, is in the log; every object has that
-//! epoch, so that nobody who goes by the old layout reads or writes any more; the new layout is in the log. Between
-//! the first and the last the fence is above the layout's epoch, and if the manager or the change dies there, the
-//! next who asks for the file makes it whole again with the old placement and one more epoch.
+//! epoch, so that no client reads or writes by the old layout any more; the new layout is in the log. Between the first
+//! and the last the fence is above the layout's epoch, and if the manager or the change dies there, the next request
+//! for the file makes it whole again with the old placement and one more epoch.
 //!
-//! Where bytes are is not for this store alone to know: it may be lost. Before a layout with a block map is in the log,
-//! and after a change was given up, every object is told the layout, on stable storage. So the latest layout that any
-//! object knows places every byte that was ever written, and what lies elsewhere was given up or is a copy.
+//! This store alone must not know where bytes are: it may be lost. Before a layout with a block map is in the log, and
+//! after a change was given up, every object is told the layout, on stable storage. So the latest layout that any
+//! object knows places every byte that was ever written, and bytes elsewhere were given up or are a copy.
 
 use crate::keys::{self, Table};
 use crate::limits::{FRAGMENTS_MAX, LINEAGE_EPOCHS_SHIFT};

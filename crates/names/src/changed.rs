@@ -137,7 +137,7 @@ impl Changed {
     }
 }
 
-/// Where the entry with this key is.
+/// The place of the entry with this key.
 pub(crate) fn spot_of(key: &[u8]) -> Option<Spot> {
     Some((keys::file_of(key)?, key.get(keys::ABOUT_BYTES..)?.into()))
 }

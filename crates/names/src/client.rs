@@ -1,8 +1,8 @@
 //! The client half: operations on the name space as async functions.
 //!
-//! A call that changes something has a name that the manager keeps with its answer, so it is sent again until it is
-//! answered, over a restart of the manager too, and executed once. The client remembers what it has open and locked,
-//! and says it again to a manager that forgot ([`Client::keep_alive`]).
+//! A call that changes something has a name that the manager keeps with its answer, so it is retransmitted until it is
+//! answered, over a restart of the manager too, and executed once. The client remembers its opens and locks, and
+//! reclaims them from a manager that forgot ([`Client::keep_alive`]).
 
 mod calls;
 mod held;
@@ -27,7 +27,7 @@ use wire::{Channel, Errno, FileId, NodeId, Sites, Time, VolumeId};
 pub struct LostLock {
     /// The file.
     pub file: FileId,
-    /// Who held it, as the client numbers its owners.
+    /// Its owner, as the client numbers them.
     pub owner: u64,
     /// flock's, not fcntl's.
     pub whole_file: bool,
@@ -42,11 +42,11 @@ struct Open {
 
 struct Inner {
     cx: Cx,
-    /// Where the volume was made; it is asked for what is about no file.
+    /// The manager that the volume was made at; operations about no file go there.
     first: NodeId,
-    /// Where sites are, as far as it is known here.
+    /// Managers of sites, as far as they are known here.
     sites: RefCell<Sites>,
-    /// What is known of each manager.
+    /// State of each manager.
     managers: RefCell<BTreeMap<NodeId, Managed>>,
     volume: VolumeId,
     /// Tells the clients of one node apart.
@@ -62,7 +62,7 @@ struct Inner {
     locks: RefCell<Locks>,
     /// Locks of which the manager may believe something else than `locks` says.
     doubts: RefCell<BTreeMap<locking::Key, locking::Doubt>>,
-    /// Whose locks are being asked for.
+    /// Owners whose locks are being requested.
     turns: RefCell<BTreeSet<locking::Key>>,
     turn_ended: Notify,
     /// To be told by the next [`Client::keep_alive`].
@@ -73,7 +73,7 @@ struct Inner {
     holding: Semaphore,
 }
 
-/// What a client knows of one manager.
+/// A client's state of one manager.
 #[derive(Clone, Debug, Default)]
 struct Managed {
     /// The registration under which it knows what is held; `None` when it may know something else.
@@ -134,9 +134,9 @@ impl Client {
         Client(Rc::new(inner), DEADLINE)
     }
 
-    /// The same client, that waits for `patience` for a manager that is away where it only asks for something. What
-    /// changes something waits for no longer than [`DEADLINE`]: the manager keeps the answers of a client for as long
-    /// as its lease, and would execute it a second time afterwards.
+    /// The same client, with this patience for a manager that is away, for requests that change nothing. Changes wait
+    /// no longer than [`DEADLINE`]: the manager keeps the answers of a client for as long as its lease, and would
+    /// execute one a second time afterwards.
     pub fn with_patience(&self, patience: Duration) -> Client {
         Client(self.0.clone(), patience)
     }
@@ -249,8 +249,8 @@ impl Client {
         }
     }
 
-    /// The latest incarnation of the file's manager that this client has heard of; 0 is none. What an earlier one was
-    /// told without a sync may be lost.
+    /// The latest incarnation of the file's manager that this client has heard of; 0 is none. Changes at an earlier one
+    /// that were not synced may be lost.
     pub fn incarnation(&self, file: FileId) -> u32 {
         let manager = self.manager_of(file);
         self.0.managers.borrow().get(&manager).map_or(0, |known| known.incarnation)

@@ -1,8 +1,8 @@
-//! Clients and their leases: who is alive, and who still has to say what it holds.
+//! Clients and their leases: the ones alive, and those that still have to reclaim what they hold.
 //!
 //! A client that holds something or changed something is in the store. After a restart of the manager all of these have
-//! one lease to say again what they have open and locked (grace); until then no new lock is given and no file without
-//! a name is removed. What a client does not say again within its lease is lost to it.
+//! one lease to reclaim their opens and locks (grace); until then no new lock is given and no file without a name is
+//! removed. A client loses what it does not reclaim within its lease.
 
 use crate::keys;
 use crate::limits::LEASE;

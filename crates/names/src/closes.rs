@@ -1,8 +1,8 @@
-//! Which closes of a client have taken place, by the numbers that the client gives them.
+//! Closes of a client that have taken place, by the numbers that the client gives them.
 //!
 //! A close that was not answered comes again by another call, while the first may still be on its way: it takes place
-//! once. When the client says again what it has open, which is absolute, none of before may take place any more: who
-//! comes with one that has not is told to close anew.
+//! once. When the client reclaims its opens, which is absolute, no earlier close may take place any more: one that has
+//! not is refused, and the client closes anew.
 //!
 //! Numbers are kept as runs. Between two runs are numbers of closes that have not taken place: they are under way, or
 //! their client gave them up. However many others end meanwhile, none that took place is forgotten.

@@ -1,4 +1,4 @@
-//! Which objects are the columns of a file, by what they say of themselves. Pure.
+//! The objects that are the columns of a file, by their own statements. Pure.
 //!
 //! A store that was restored may know a layout that is not the file's any more. Each object says its layout epoch, and
 //! most were told the layout itself: one with a block map all of them, on stable storage, before a byte came by it
@@ -12,8 +12,9 @@
 //! later, bytes, no such column      a layout that no object was told: it cannot be decided where its bytes are
 //! ```
 //!
-//! Of a file with a block map that layout says where its columns are, too: a move tells it before it ends. What is
-//! elsewhere under a later epoch is a copy that was not finished. Without one no object need have been told of a move.
+//! Of a file with a block map that layout says where its columns are, too: a move tells it before it ends. An object
+//! elsewhere under a later epoch is a copy that was not finished. Without a map no object need have been told of a
+//! move.
 
 use crate::describe::latest_layout;
 use crate::roles::{Candidate, Choice, choose};
@@ -30,7 +31,7 @@ pub(crate) struct Object {
     pub told: Told,
 }
 
-/// What a column's object says, on a disk; `None`: there is none.
+/// The reply of a column's object, with its disk; `None`: there is none.
 pub(crate) type Column = Option<(Home, ObjectReply)>;
 
 /// A layout with its block map.
@@ -89,8 +90,8 @@ fn column_of(layout: &Layout, objects: &[Object], column: u16) -> (Column, bool)
     }
 }
 
-/// Where a truncation is to be ended that reached those columns alone that are `cut`: everything that was to stay is
-/// before it, and so is some byte of a column, right before it. The columns say their lengths.
+/// The length at which to end a truncation that reached only those columns that are `cut`: all bytes that were to stay
+/// are before it, and so is some byte of a column, right before it. The columns say their lengths.
 pub(crate) fn unfinished_at(
     layout: &Layout,
     fragments: &[Fragment],
@@ -154,7 +155,7 @@ mod tests {
         let found = latest_of(formula(2), &objects);
         assert_eq!(found, late);
         assert!(!is_undecided(&found.0, &objects));
-        // What the store knows is later than all of them.
+        // The store's layout is later than all of them.
         assert_eq!(latest_of(formula(8), &objects), formula(8));
     }
 

@@ -8,7 +8,7 @@ use crate::record::{Content, Directory, Inode, Policy, Regular};
 use crate::transaction::Transaction;
 use wire::{Attr, Errno, FileId, FileKind, Wall};
 
-/// What `create` does when the name exists (RFC 1813 section 3.3.8).
+/// Behaviour of `create` when the name exists (RFC 1813 section 3.3.8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
     /// Takes the existing file.

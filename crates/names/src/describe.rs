@@ -31,7 +31,7 @@ pub(crate) struct Due {
 /// A part of a walk over names.
 #[derive(Debug, Default)]
 pub(crate) struct Walked {
-    /// How many there were.
+    /// Number of names.
     pub names: usize,
     /// Behind which one the next part begins, if there is one.
     pub last: Option<Vec<u8>>,
@@ -101,7 +101,7 @@ impl Transaction<'_> {
         let Some(regular) = inode.regular().filter(has_objects) else { return Ok(None) };
         let layout = regular.layout;
         let is_open = self.opens.holders(file).any(|(_, holder)| holder.session.writers > 0);
-        // Where its columns are is what its objects say, until they were compared with it.
+        // Until the file was compared with its objects, only they know where its columns are.
         if self.restored(file)?.is_some() {
             return Ok(None);
         }
@@ -112,7 +112,7 @@ impl Transaction<'_> {
         Ok(Some(Due { file, spot, columns, description, is_open }))
     }
 
-    /// What objects are told of a file whose layout is to be this one, under names that they know.
+    /// The description for objects of a file whose layout is to be this one, under names that they know.
     pub(crate) fn described_as(
         &self,
         file: FileId,
@@ -143,7 +143,7 @@ impl Transaction<'_> {
         names.join(&b'/')
     }
 
-    /// Where a directory is; nothing when it is one of very many in its parent, and was not seen.
+    /// The name of a directory; `None` when it is one of very many in its parent, and was not seen.
     fn name_of(&self, directory: FileId, changed: &mut Changed) -> Option<Spot> {
         if let Some(spot) = changed.directory(directory) {
             return Some(spot.clone());
@@ -190,7 +190,7 @@ pub fn latest_layout<'a>(
     descriptions.filter_map(described_layout).max_by_key(|(layout, _)| layout.epoch)
 }
 
-/// Where a file is, as its description says: the layout, and its block map. `None` when that was too long to be kept.
+/// The layout and block map in a file's description. `None` when they were too long to be kept.
 fn described_layout(description: &Description) -> Option<(Layout, Vec<Fragment>)> {
     let mut input = Decoder::new(&description.layout);
     let layout = Layout::decode(&mut input).ok()?;

@@ -26,7 +26,7 @@ const PLUS_BYTES: usize = Attr::BYTES + Layout::BYTES_MAX + 1 + 4 + 1 + 1;
 /// Entries read from the store at once.
 const CHUNK: usize = 128;
 
-/// Which part of a directory is asked for.
+/// The requested part of a directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
     /// Cookie of the last entry that was listed; 0 is the start.
@@ -48,7 +48,7 @@ pub struct Listing {
     pub entries: Vec<ListingEntry>,
     /// There are no more.
     pub end: bool,
-    /// Where the listing ends: positions from here on are of names that were made after it began.
+    /// End of the listing: positions from here on are of names that were made after it began.
     pub until: u64,
 }
 
@@ -57,13 +57,13 @@ pub struct Listing {
 pub struct ListingEntry {
     /// The file.
     pub file: FileId,
-    /// What it is.
+    /// Its type.
     pub kind: FileKind,
-    /// Where the next listing goes on.
+    /// Position for the next listing.
     pub cookie: u64,
     /// The name.
     pub name: Box<[u8]>,
-    /// What lookup would answer, when asked for and the file is at the same manager.
+    /// The entry as of a lookup, when asked for and the file is at the same manager.
     pub entry: Option<Entry>,
 }
 

@@ -1,7 +1,7 @@
 //! Files that operations over several managers hold at this one.
 //!
-//! An operation holds what it read of another manager, so that it is still so when it decides. Nobody waits for a hold
-//! while it has one itself: it lets go, and begins again a random moment later. So no two wait for each other.
+//! An operation holds what it read of another manager, so that it is still so when it decides. An operation with a hold
+//! never waits for another hold: it lets go, and begins again a random moment later. So no two wait for each other.
 
 use crate::limits::HOLD_SPAN;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +21,7 @@ fields!(Tx { manager, number });
 #[derive(Clone, Copy, Debug)]
 struct Hold {
     tx: Tx,
-    /// It will change unless the operation is given up: nobody sees it before that is known.
+    /// It will change unless the operation is given up: it is not shown before that is known.
     is_prepared: bool,
 }
 
@@ -38,7 +38,7 @@ impl Holds {
         self.files.is_empty()
     }
 
-    /// Whether somebody who reads, or writes, the file has to wait.
+    /// Whether readers, or writers, of the file have to wait.
     pub fn blocks(&self, file: FileId, writes: bool) -> bool {
         self.files.get(&file).is_some_and(|hold| writes || hold.is_prepared)
     }
@@ -69,7 +69,8 @@ impl Holds {
         Ok(())
     }
 
-    /// The operation holds these files as it did when its part was prepared. Each has one record, so nobody else does.
+    /// The operation holds these files as it did when its part was prepared. Each has one such record, so no other
+    /// does.
     pub fn restore(&mut self, files: &[FileId], tx: Tx) {
         for file in files {
             let taken = self.take(*file, tx, Time(0));
@@ -78,7 +79,7 @@ impl Holds {
         self.prepare(tx);
     }
 
-    /// What the operation holds will change, or was to be read only until it ends.
+    /// The files that the operation holds will change, or were to be read only until it ends.
     pub fn prepare(&mut self, tx: Tx) {
         let Some((_, files)) = self.operations.get(&tx) else { return };
         for file in files {

@@ -126,9 +126,9 @@ pub const SERIALS_LEAP: u64 = 1 << 20;
 pub const SERIALS_PER_SECOND: u64 = 1 << 14;
 /// The start of 2025, in seconds since 1970.
 pub const SERIALS_EPOCH: u64 = 1_735_689_600;
-/// What begins with the clock, of a serial number's 56 bits.
+/// Serial numbers of one lineage: the lower 44 of 56 bits, which start from the clock.
 pub const SERIALS_BY_CLOCK: u64 = 1 << LINEAGE_SHIFT;
-/// Where the lineage begins in a serial number.
+/// First bit of the lineage in a serial number.
 pub const LINEAGE_SHIFT: u32 = 44;
 /// Lineages of a volume, which the upper 12 bits of a serial number tell apart: as many restores.
 pub const LINEAGES_MAX: u16 = 1 << 12;
@@ -141,8 +141,8 @@ pub const WITNESS_DEADLINE: Duration = Duration::from_secs(1);
 pub const WITNESS_LAST_SPAN: Duration = Duration::from_millis(200);
 /// See [`WITNESS_DEADLINE`].
 pub const WITNESS_PAUSE: Duration = Duration::from_millis(20);
-/// Incarnations of the manager that it remembers the ends of, and that a client tells apart between two syncs. What is
-/// older has long been stable: the manager syncs every second.
+/// Incarnations of the manager that it remembers the ends of, and that a client tells apart between two syncs. Older
+/// ones have long been stable: the manager syncs every second.
 pub const INCARNATIONS_MAX: usize = 256;
 /// Files that are looked at in one go for what they have on disks that are gone: half a millisecond.
 pub const GONE_SLICE: usize = 256;

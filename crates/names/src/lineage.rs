@@ -31,13 +31,13 @@ use wire::{Attr, FileId, FileKind, NodeId, Wall};
 pub struct Older {
     /// The server.
     pub server: NodeId,
-    /// What it was told of, and when.
+    /// The state that it was told of, and when.
     pub seen: Witness,
-    /// How far this store is.
+    /// The state of this store.
     pub own: Witness,
 }
 
-/// What is to be done about what a server knows.
+/// The decision on a server's knowledge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Judgement {
     /// Nothing.
@@ -49,7 +49,7 @@ pub enum Judgement {
 }
 
 impl Manager {
-    /// How far the store is, as far as it is on stable storage.
+    /// The store's state, as far as it is on stable storage.
     pub(crate) fn own_witness(&mut self, told: u64) -> Witness {
         let sequence = self.store().synced_sequence();
         let Volume { lineage, store, .. } = self.volume;

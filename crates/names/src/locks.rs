@@ -1,7 +1,7 @@
 //! Locks of the whole cluster: on bytes (fcntl) and on whole files (flock), in memory.
 //!
-//! They are owned by a client and, within it, by an owner of its choice. Nobody waits here: who wants to asks again.
-//! Locks on bytes and on whole files do not see each other, as on Linux.
+//! They are owned by a client and, within it, by an owner of its choice. There is no waiting here: clients retry. Locks
+//! on bytes and on whole files do not see each other, as on Linux.
 
 use crate::limits::LOCKS_MAX;
 use node::rings::{Lock, LockKind};
@@ -11,7 +11,7 @@ use wire::{Errno, FileId};
 /// The manager gives no locks yet, since clients of its last incarnation may still say what they hold: ask again.
 pub(crate) const IN_GRACE: Errno = Errno::EBUSY;
 
-/// Who holds or wants a lock.
+/// Owner of a lock, or of a request for one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LockOwner {
     /// The client's incarnation.
@@ -20,7 +20,7 @@ pub struct LockOwner {
     pub owner: u64,
 }
 
-/// What a lock is asked on.
+/// Target of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LockTarget {
     /// The file.
@@ -29,7 +29,7 @@ pub struct LockTarget {
     pub whole_file: bool,
 }
 
-/// What became of a request.
+/// Outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockOutcome {
     /// It is held, or released.
@@ -95,7 +95,7 @@ impl Holders {
         }
     }
 
-    /// Joins the lock with its neighbours of the same kind.
+    /// Joins the lock with adjacent ones of the same kind.
     fn insert(&mut self, mut wanted: OwnedLock) {
         self.held.retain(|held| {
             let (mine, other) = (&mut wanted.lock, held.lock);
@@ -109,8 +109,8 @@ impl Holders {
         self.held.push(wanted);
     }
 
-    /// How many locks are held once the owner has this on these bytes: what is left of its others on both sides counts,
-    /// unless it joins.
+    /// Number of locks once the owner has this on these bytes: the rests of its others on both sides count, unless they
+    /// join.
     fn held_with(&self, wanted: &OwnedLock) -> usize {
         let OwnedLock { owner, lock } = wanted;
         let (mut gone, mut left) = (0, usize::from(lock.kind != LockKind::Unlock));
@@ -125,7 +125,7 @@ impl Holders {
         self.held.len() + left - gone
     }
 
-    /// Whether there is room for that. What needs no more than there is always finds it.
+    /// Whether there is room for that. A change that needs no more locks than there are always finds it.
     fn has_room(&self, wanted: &OwnedLock) -> bool {
         let held = self.held_with(wanted);
         held <= self.held.len() || held <= LOCKS_MAX
@@ -197,7 +197,7 @@ impl Locks {
         });
     }
 
-    /// Nobody holds a lock on these files any more: their manager is another one.
+    /// Drops all locks on these files: their manager is another one.
     pub(crate) fn release_files(&mut self, gone: impl Fn(&FileId) -> bool) {
         self.targets.retain(|target, _| !gone(&target.file));
     }
@@ -209,7 +209,7 @@ impl Locks {
         })
     }
 
-    /// What the owner has on these bytes, piece by piece, what it has not among them.
+    /// The owner's locks on these bytes, piece by piece, gaps among them.
     pub(crate) fn pieces(
         &self,
         target: LockTarget,

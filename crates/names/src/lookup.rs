@@ -52,7 +52,7 @@ impl Transaction<'_> {
         Ok(self.entry_of(&self.inode(file)?))
     }
 
-    /// What users see of `inode`.
+    /// The entry of `inode` as users see it.
     pub(crate) fn entry_of(&self, inode: &Inode) -> Entry {
         let regular = inode.regular();
         Entry {

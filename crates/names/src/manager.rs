@@ -1,8 +1,8 @@
 //! The manager: one volume's name space over a store, a single writer without a clock, a wait or a system call.
 //!
 //! Every operation is a [`Transaction`]; [`Manager::change`] commits it as one batch and hands out the log record,
-//! which must be appended before anybody is told. What is in memory beside the store (opens, clients, truncations
-//! under way) can be made again from it, but for locks and for opens for reading: their clients say them again.
+//! which must be appended before the answer is sent. The state in memory beside the store (opens, clients, truncations
+//! under way) can be made again from it, but for locks and for opens for reading: their clients reclaim them.
 
 use crate::changed::Changed;
 use crate::foreign::{Foreign, Parts, Stop};
@@ -28,17 +28,17 @@ use store::{Append, Store};
 use wire::field::{Field, encoded};
 use wire::{BlockMap, Decoder, Errno, FileId, Home, NodeId, Placement, Time, VolumeId, Wall};
 
-/// What a store of names is, for [`store::Config`].
+/// Kind and version of a store of names, for [`store::Config`].
 pub const STORE: store::Format = store::Format { kind: "names", version: FORMAT };
 
-/// What a new volume is made with.
+/// Settings of a new volume.
 #[derive(Clone, Debug)]
 pub struct VolumeSettings {
     /// Its id.
     pub volume: VolumeId,
     /// Of 1000 new directories so many go to the site of their hash.
     pub switch_per_mille: u16,
-    /// Who owns the root directory.
+    /// Owner and group of the root directory.
     pub owner: (u32, u32),
     /// Mode of the root directory.
     pub mode: u32,
@@ -54,7 +54,7 @@ impl VolumeSettings {
     }
 }
 
-/// Who asks for a change, and when.
+/// The client that asks for a change, and the time.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Origin {
     /// The client's incarnation; 0 is the manager itself.
@@ -63,7 +63,7 @@ pub struct Origin {
     pub now: Wall,
 }
 
-/// What the manager knows of a client.
+/// The manager's state of a client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Client {
     pub heard: Time,
@@ -73,7 +73,7 @@ pub(crate) struct Client {
     pub durable: Option<u64>,
 }
 
-/// What became of a call that must not be executed twice.
+/// Outcome of a call that must not be executed twice.
 #[derive(Debug)]
 pub struct Once {
     /// The answer.
@@ -87,7 +87,7 @@ pub struct Once {
 /// One volume's name space.
 ///
 /// Getters: [`read`](Manager::read), [`store`](Manager::store). Commands: [`change`](Manager::change),
-/// [`hear`](Manager::hear), [`set_servers`](Manager::set_servers). What is due: [`expired`](Manager::expired),
+/// [`hear`](Manager::hear), [`set_servers`](Manager::set_servers). Due work: [`expired`](Manager::expired),
 /// [`opens`](Manager::opens), [`truncating`](Manager::truncating), [`removing`](Manager::removing).
 pub struct Manager {
     pub(crate) store: Store,
@@ -121,13 +121,13 @@ pub struct Manager {
     /// Planted bugs; none outside of tests of the checkers.
     pub(crate) bugs: Bugs,
     pub(crate) sites: Ownership,
-    /// What operations over several managers hold here.
+    /// Files that operations over several managers hold here.
     pub(crate) holds: Holds,
     /// Parts of other managers' operations that are not decided yet, as far as is known here.
     pub(crate) prepared: BTreeMap<Tx, PreparedPart>,
     /// Operations that were decided here, until all parts are done.
     pub(crate) decided: BTreeMap<Tx, Participants>,
-    /// What is fetched for an operation that is all here.
+    /// Fetched records of an operation that is all here: none.
     nothing: Foreign,
 }
 
@@ -135,9 +135,9 @@ pub struct Manager {
 #[derive(Debug)]
 pub(crate) struct Proposal {
     pub reply: Vec<u8>,
-    /// What it changes at this manager.
+    /// Its changes at this manager.
     pub changes: Changes,
-    /// What it changes at others.
+    /// Its changes at others.
     pub parts: Parts,
     /// It was executed before.
     pub repeated: bool,
@@ -221,7 +221,7 @@ impl Manager {
         self.incarnations.last_key_value().map_or(0, |(incarnation, _)| *incarnation)
     }
 
-    /// How far this incarnation has come.
+    /// The present point of this incarnation.
     pub(crate) fn point(&self) -> Point {
         Point { incarnation: self.incarnation(), change: self.store.sequence() }
     }
@@ -397,7 +397,7 @@ impl Manager {
         operation(&self.begin(Origin { client, now: Wall::default() }))
     }
 
-    /// The same, for an answer to somebody: what may be changing just now is not told.
+    /// The same, for an answer to a client: records that may be changing just now are not shown.
     pub(crate) fn try_read<T>(
         &self,
         client: u64,
@@ -561,7 +561,7 @@ impl Manager {
         &mut self.store
     }
 
-    /// Who has what open.
+    /// Open files by client.
     pub fn opens(&self) -> &Opens {
         &self.opens
     }

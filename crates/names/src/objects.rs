@@ -1,4 +1,4 @@
-//! What the manager asks of the I/O servers.
+//! The manager's requests to the I/O servers.
 //!
 //! It is a trait so that the service is tested with objects that fail and wait on purpose; the one implementation that
 //! runs is the striping client.
@@ -15,7 +15,7 @@ use wire::{Errno, FileId, Fragment, Home, Layout, NodeId, ObjectId};
 pub struct ObjectsOf {
     /// The file.
     pub file: FileId,
-    /// Where they are.
+    /// Their layout.
     pub layout: Layout,
     /// The truncate generation.
     pub truncations: u32,
@@ -30,7 +30,7 @@ pub trait Objects: 'static {
     async fn remove(&self, files: &[ObjectsOf]) -> Vec<Result<(), Errno>>;
     /// Length, last write and storage, from all objects.
     async fn totals(&self, objects: &ObjectsOf) -> Result<Final, Errno>;
-    /// What the servers say of the objects, in the order of the columns; ENOENT where there is none.
+    /// The servers' replies on the objects, in the order of the columns; ENOENT where there is none.
     async fn columns(&self, objects: &ObjectsOf) -> Vec<Result<ObjectReply, Errno>>;
     /// Every object knows the layout's epoch.
     async fn set_layout(&self, objects: &ObjectsOf) -> Result<(), Errno>;
@@ -39,7 +39,7 @@ pub trait Objects: 'static {
     /// As [`set_layout`](Objects::set_layout); the object of this column is one that is left: as soon as a copy of it
     /// has arrived under this epoch it is no column any more.
     async fn leave_column(&self, objects: &ObjectsOf, column: u16) -> Result<(), Errno>;
-    /// What `to`'s disk of this column has is what `from`'s has, on stable storage. At most `rate` bytes a second are
+    /// `to`'s disk of this column gets the content of `from`'s, on stable storage. At most `rate` bytes a second are
     /// copied; 0 is as fast as it goes. It `arrives` when nothing writes meanwhile.
     async fn copy_column(
         &self,
@@ -60,9 +60,9 @@ pub trait Objects: 'static {
     ) -> Result<Vec<Kept>, Errno>;
     /// The object is set aside on the server; how many bytes it has.
     async fn quarantine(&self, server: NodeId, object: Kept) -> Result<u64, Errno>;
-    /// What was set aside is an object again.
+    /// The quarantined object is an object again.
     async fn restore(&self, server: NodeId, object: Kept) -> Result<(), Errno>;
-    /// What was set aside is gone for good.
+    /// The quarantined object is gone for good.
     async fn purge(&self, server: NodeId, object: Kept) -> Result<(), Errno>;
     /// Tells the server how far the store of this manager is, where 0 is the volume's first one; what it knows of that.
     async fn witness(
@@ -84,7 +84,7 @@ pub trait Objects: 'static {
         objects: &ObjectsOf,
         description: &Description,
     ) -> Result<(), Errno>;
-    /// What an object says of itself and of its file; ENOENT where there is none.
+    /// An object's attributes and description of its file; ENOENT where there is none.
     async fn description(&self, server: NodeId, object: Kept)
     -> Result<(ObjectReply, Told), Errno>;
     /// Room on these servers, in bytes; the counts of files are 0.

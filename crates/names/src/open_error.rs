@@ -14,9 +14,9 @@ pub enum OpenError {
     /// It is another volume's.
     #[error("the store holds volume {found}, not {wanted}: give the directory of the right volume")]
     Volume {
-        /// What the store says.
+        /// The store's volume.
         found: u32,
-        /// What was asked for.
+        /// The volume asked for.
         wanted: u32,
     },
     /// It was written by another release.
@@ -24,7 +24,7 @@ pub enum OpenError {
         "the store's name space has format {found}, this program knows {FORMAT}: use the release that wrote it"
     )]
     Format {
-        /// What the store says.
+        /// The store's format.
         found: u32,
     },
     /// A record cannot be read.

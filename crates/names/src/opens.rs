@@ -1,4 +1,4 @@
-//! Who has which file open: the part of the manager's state that is in memory, and how much of it is durable.
+//! Open files by client: the part of the manager's state that is in memory, and how much of it is durable.
 //!
 //! Write sessions are records. That a client has a file open for reading is only remembered here, until the file loses
 //! its last name: then the orphan record names its readers, and a restart finds them there.
@@ -8,7 +8,7 @@ use crate::record::Session;
 use std::collections::{BTreeMap, BTreeSet};
 use wire::FileId;
 
-/// What one client holds of one file.
+/// Opens of one file by one client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Holder {
     /// How often it has it open for reading only.
@@ -35,7 +35,7 @@ pub struct Opens {
     files: BTreeMap<FileId, BTreeMap<u64, Holder>>,
     clients: BTreeMap<u64, BTreeSet<FileId>>,
     settling: BTreeSet<(FileId, u64)>,
-    /// How many write sessions have ended so far.
+    /// Number of write sessions that have ended so far.
     ended: u64,
     /// The last one of each file that has sessions to be settled.
     ends: BTreeMap<FileId, u64>,
@@ -44,18 +44,18 @@ pub struct Opens {
 }
 
 impl Opens {
-    /// What `client` holds of `file`.
+    /// The opens of `file` by `client`.
     pub fn get(&self, file: FileId, client: u64) -> Holder {
         self.files.get(&file).and_then(|holders| holders.get(&client)).copied().unwrap_or_default()
     }
 
-    /// Who holds `file`.
+    /// All opens of `file`.
     pub fn holders(&self, file: FileId) -> impl Iterator<Item = (u64, Holder)> + '_ {
         self.files.get(&file).into_iter().flatten().map(|(client, holder)| (*client, *holder))
     }
 
-    /// Whether somebody beside `client` may be changing the length of `file`, or did during its own session: the
-    /// inode's is then a hint.
+    /// Whether another client may be changing the length of `file`, or did during the session of `client`: the inode's
+    /// is then a hint.
     pub fn written_beside(&self, file: FileId, client: u64) -> bool {
         let writes = |(other, holder): (u64, Holder)| {
             let own = holder.settling || holder.session.shared;
@@ -115,8 +115,8 @@ impl Opens {
         self.ends.insert(file, self.ended);
     }
 
-    /// The end of the last write session of a file that has sessions to be settled. What the objects said before it
-    /// settles none.
+    /// The end of the last write session of a file that has sessions to be settled. Objects' replies from before it
+    /// settle none.
     pub fn last_end(&self, file: FileId) -> Option<u64> {
         self.ends.get(&file).copied()
     }

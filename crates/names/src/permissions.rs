@@ -1,8 +1,8 @@
-//! Who may do what: POSIX permission bits, with root above them.
+//! Permissions: POSIX permission bits, with root above them.
 //!
 //! The kernel of a mount has decided for its callers already, by groups, capabilities and user namespaces that are
-//! known there alone. Here is decided what it could not know: what it did not look at because another client has
-//! changed the name meanwhile.
+//! known there alone. Here is decided what it could not know: names that it did not look at, because another client has
+//! changed them meanwhile.
 
 use crate::limits::GROUPS_MAX;
 use node::rings::{Caller, Rights};
@@ -20,7 +20,7 @@ pub(crate) const SET_GID: u32 = 0o2000;
 pub(crate) const STICKY: u32 = 0o1000;
 const GROUP_EXECUTE: u32 = 0o010;
 
-/// Who asks, and what the answer rests on.
+/// The caller, and the basis of its permissions.
 #[derive(Clone, Copy, Debug)]
 pub struct Who<'a> {
     /// User.
@@ -30,7 +30,7 @@ pub struct Who<'a> {
     basis: Basis<'a>,
 }
 
-/// What the permissions of a caller rest on.
+/// The basis of a caller's permissions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Basis<'a> {
     /// Supplementary groups, each as 4 bytes, lowest first; at most [`GROUPS_MAX`].

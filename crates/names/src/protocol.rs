@@ -1,7 +1,7 @@
-//! What clients and managers say to each other on [`wire::Channel::NAMES`]: operations, answers, and how they travel.
+//! Messages between clients and managers on [`wire::Channel::NAMES`]: operations, answers, and their encoding.
 //!
 //! A message is one run of bytes. The 64-byte body begins with its length, the volume and, of a call that must not be
-//! executed twice, the call's name; what of the message does not fit behind them follows as data.
+//! executed twice, the call's name; the rest of the message follows as data.
 
 pub(crate) mod managers;
 
@@ -71,7 +71,7 @@ fields!(Listing { entries, end, until });
 fields!(Span { cookie, until });
 fields!(ListingEntry { file, kind, cookie, name, entry });
 
-/// What a client is told about itself.
+/// A client's own state, as the manager reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Alive {
     pub registration: u64,
@@ -291,7 +291,7 @@ impl Operation<'_> {
             | MoveColumn { file, .. } => Some(*file),
             Space {} | KeepAlive {} | Sync { .. } | Leave {} | Claim { .. } => None,
             Servers {} | Sites {} | Quarantined { .. } | Retire { .. } => None,
-            // What was set aside stands in the store of the manager that did so.
+            // Quarantined objects are in the store of the manager that set them aside.
             Restore { .. } | Purge { .. } => None,
             Own { .. } | Backup { .. } | Restoration {} | CompareAll { .. } => None,
             Salvage { found, .. } => Some(found.attr.file),
@@ -300,8 +300,8 @@ impl Operation<'_> {
 }
 
 impl CallNumber {
-    /// Names the client for ever: its node, that node's incarnation, and the client within it, mixed so that different
-    /// ones differ (splitmix64 is a bijection of its input, so one node's clients never collide). 0 is nobody.
+    /// A permanent name of the client: its node, that node's incarnation, and the client within it, mixed so that
+    /// different ones differ (splitmix64 is a bijection of its input, so one node's clients never collide). 0 is none.
     pub fn client(&self, source: NodeId, incarnation: u64) -> u64 {
         let within = u64::from(source.0) << 32 | u64::from(self.instance);
         mix(incarnation ^ mix(within)).max(1)
@@ -348,7 +348,7 @@ impl CallNumber {
     }
 }
 
-/// How far an incarnation of the manager had come: an answer tells of nothing behind it.
+/// A point in an incarnation of the manager: an answer shows nothing behind it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Point {
     /// Incarnations are counted from 1; 0 is none.
@@ -409,7 +409,7 @@ pub(crate) fn join(
     Ok(about)
 }
 
-/// What answers an operation; which it is follows from the operation.
+/// Answer to an operation, which decides the variant.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     Done,

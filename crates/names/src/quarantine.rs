@@ -1,11 +1,11 @@
-//! Objects that no file claims: what a client's death between two steps, or a move that was given up, leaves.
+//! Objects that no file claims, left by a client's death between two steps, or by a move that was given up.
 //!
 //! They are set aside for a day before they are removed; a day in which there was a manager, by its own running and no
 //! clock that may be set. An object is never touched while the store is older than it is: a store that was brought back
 //! from a copy does not know the files made since. Their numbers are above all that it gave out, or among those that it
-//! passed over when it started. And while there are such objects nothing is purged by its age: what else the servers
-//! have may be newer than the store too, as a column is that moved since. What somebody put back by hand is left alone
-//! until somebody drops it by hand.
+//! passed over when it started. And while there are such objects nothing is purged by its age: other objects of the
+//! servers may be newer than the store too, as a column is that moved since. An object that was put back by hand is
+//! left alone until it is dropped by hand.
 
 use crate::keys::{self, Table};
 use crate::limits::{CHANGES_MAX, QUARANTINE_SECONDS};
@@ -27,10 +27,10 @@ pub enum Unclaimed {
     Elsewhere = 1,
 }
 
-/// What the name space says of an object on a server.
+/// The name space's decision on an object of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// A file has it, or it is being removed or moved, or somebody put it back.
+    /// A file has it, or it is being removed or moved, or it was put back by hand.
     Claimed,
     /// Its file is of a site that is another manager's.
     Elsewhere,
@@ -53,7 +53,7 @@ impl<'a> Field<'a> for Unclaimed {
     }
 }
 
-/// What is kept of an object in quarantine.
+/// The record of an object in quarantine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Note {
     since: u64,
@@ -71,7 +71,7 @@ pub struct Aside {
     pub home: Home,
     /// The file it was a part of.
     pub file: FileId,
-    /// Which column of it.
+    /// Its column of the file.
     pub column: u16,
     /// When it was set aside, in seconds since 1970.
     pub since: u64,
@@ -81,7 +81,7 @@ pub struct Aside {
     pub bytes: u64,
     /// Why.
     pub why: Unclaimed,
-    /// Whether it was put back: an object again, which nobody sets aside.
+    /// Whether it was put back: an object again, which is not set aside any more.
     pub restored: bool,
 }
 fields!(Aside { home, file, column, since, uptime, bytes, why, restored });
@@ -101,18 +101,18 @@ impl Aside {
 /// One of them, and who asks for it.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
-    /// Who asks.
+    /// The caller.
     pub who: &'a Who<'a>,
     /// The disk it is on.
     pub home: Home,
     /// The file it was a part of.
     pub file: FileId,
-    /// Which column of it.
+    /// Its column of the file.
     pub column: u16,
 }
 
 impl Transaction<'_> {
-    /// What the name space says of an object on `server`.
+    /// The name space's decision on an object of `server`.
     pub fn standing(&self, server: NodeId, kept: Kept) -> Result<Standing, Errno> {
         let Kept { object, disk } = kept;
         let (file, home) = (object.file, Home { server, disk });
@@ -156,8 +156,8 @@ impl Transaction<'_> {
         Ok(last < file.serial())
     }
 
-    /// Of what was passed over until now everything is taken for what a power cut left: it is set aside from now on.
-    /// Root's. At most [`CHANGES_MAX`] at once; whether that was all.
+    /// Declares all objects passed over until now rests of a power cut: they are set aside from now on. Root's. At most
+    /// [`CHANGES_MAX`] at once; says whether that was all.
     pub fn own_all(&mut self, who: &Who<'_>) -> Result<bool, Errno> {
         if !who.is_root() {
             return Err(Errno::EPERM);
@@ -224,7 +224,7 @@ impl Transaction<'_> {
         aside_of(&key, &self.get(&key)?.ok_or(Errno::ENOENT)?)
     }
 
-    /// What is noted of an object on `server`.
+    /// The record of an object on `server`.
     pub fn noted(&self, server: NodeId, kept: Kept) -> Result<Option<Aside>, Errno> {
         let home = Home { server, disk: kept.disk };
         let key = keys::quarantined(home, kept.object.file, kept.object.column);

@@ -1,9 +1,9 @@
-//! What is known of the files of a restored volume, and how many are not compared with their objects yet.
+//! State of the files of a restored volume, and the number not compared with their objects yet.
 
 use wire::field::{Field, Output, fields};
 use wire::{Decoder, Short};
 
-/// What is known of a file of a restored volume.
+/// State of a file of a restored volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Restored {
@@ -61,7 +61,7 @@ pub struct Restoration {
 fields!(Restoration { due, lost });
 
 impl Restoration {
-    /// How many there are.
+    /// Number of files.
     pub fn files(&self) -> u64 {
         self.due + self.lost
     }

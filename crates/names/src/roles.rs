@@ -1,7 +1,7 @@
-//! Which of several objects of one column is the column, by what they say of themselves. Pure.
+//! The choice of the column among several objects of one, by their own statements. Pure.
 //!
-//! A column moves by a copy under an epoch that no object had before. Whatever the move has come to, and whichever of
-//! the objects is lost, each says what it is ([`Role`]):
+//! A column moves by a copy under an epoch that no object had before. At any stage of the move, and with any of the
+//! objects lost, each states its [`Role`]:
 //!
 //! ```text
 //! the move is at          the old place      the new place    the column is
@@ -12,7 +12,7 @@
 //! given up                Column, later      any of these     the old one
 //! ```
 //!
-//! Of a file with a block map the layout says it, which a move tells all objects before it ends.
+//! Of a file with a block map the layout names the place, and a move tells it to all objects before it ends.
 //!
 //! So an object alone that was left is not the column: that one is lost. Neither is one alone that arrived, as its move
 //! may have been given up, unless its description says that the file had it there.
@@ -25,7 +25,7 @@ use wire::{Home, Layout, Placement};
 /// An object of a column, and what it says of itself.
 pub type Candidate<'a> = (Home, &'a ObjectReply, &'a Told);
 
-/// Which of the objects of a column is it.
+/// The chosen object of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
     /// This one.
@@ -36,7 +36,7 @@ pub enum Choice {
     Missing,
 }
 
-/// Which of the objects of a column is it, in a file of which no later layout is known than this one.
+/// Chooses the object of a column, in a file of which no later layout is known than this one.
 pub fn choose(layout: &Layout, column: u16, objects: &[Candidate<'_>]) -> Choice {
     if layout.placement == Placement::Map {
         let at_home = objects.iter().position(|(home, ..)| *home == layout.home(column));
@@ -101,7 +101,7 @@ mod tests {
         Layout::new(epoch, 4096, &[home(server)]).unwrap()
     }
 
-    /// Which server's object is the column; 0 where it is lost. The file was told where it was last, if at all.
+    /// The server whose object is the column; 0 where it is lost. The file was told where it was last, if at all.
     fn column(said: &[Said], told: Option<&Layout>) -> Option<u16> {
         let description = |layout: &Layout| {
             let layout = [encoded(layout), encoded(&Vec::<wire::Fragment>::new())].concat();

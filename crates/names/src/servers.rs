@@ -32,8 +32,8 @@ impl IoServer {
     }
 }
 
-/// All disks of these servers: the first of each, then the second of each, and so on, so that neighbours in the list,
-/// as neighbours in a file, are on different servers where there are several.
+/// All disks of these servers: the first of each, then the second of each, and so on, so that adjacent ones in the
+/// list, as in a file, are on different servers where there are several.
 pub fn homes_of(servers: &[IoServer]) -> Vec<Home> {
     let turns = |server: &IoServer| server.homes().enumerate();
     let mut all: Vec<(usize, Home)> = servers.iter().flat_map(turns).collect();

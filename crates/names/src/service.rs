@@ -48,7 +48,7 @@ use wire::{Channel, Decoder, Errno, FileId, NodeId, Sites, Time, VolumeId};
 /// How a manager is started.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// What a new volume is made with; of one that exists, the volume must be the same.
+    /// Settings of a new volume; of one that exists, the volume must be the same.
     pub volume: VolumeSettings,
     /// The active I/O servers.
     pub servers: Vec<IoServer>,
@@ -60,7 +60,7 @@ pub struct Config {
     pub first: Option<NodeId>,
 }
 
-/// What the tasks of the service share.
+/// State shared by the tasks of the service.
 struct Service<O> {
     cx: Cx,
     volume: VolumeId,
@@ -76,13 +76,13 @@ struct Service<O> {
     /// All servers were surveyed.
     surveyed: Notify,
     backups: RefCell<BTreeMap<u64, Backup>>,
-    /// What a backup has beside the names.
+    /// The part of a backup beside the names.
     members: RefCell<Option<Members>>,
     /// The stage is another.
     begun: Notify,
     /// The servers that were asked what they know before this incarnation began.
     asked: RefCell<BTreeSet<NodeId>>,
-    /// What each active server knows of this store.
+    /// Each active server's knowledge of this store.
     told: RefCell<BTreeMap<NodeId, Witness>>,
     /// Servers that stop, and were told of all files for that; until they answer again.
     parted: RefCell<BTreeSet<NodeId>>,
@@ -105,7 +105,7 @@ struct Service<O> {
     moving: RefCell<BTreeSet<FileId>>,
     /// When work that failed is tried again: each kind by itself, as one may wait for the other.
     retry_at: RefCell<BTreeMap<(upkeep::Chore, FileId), Time>>,
-    /// What the last incarnation's clients did not say to hold was let go.
+    /// Whether holdings that the last incarnation's clients did not reclaim were released.
     swept: Cell<bool>,
     quarantine: Cell<QuarantineCounters>,
     /// Disks that were declared gone, and how many files that concerns.
@@ -128,7 +128,7 @@ struct Service<O> {
 #[derive(Clone)]
 pub struct Handle(Rc<dyn Control>);
 
-/// What a handle waits for.
+/// Future of a handle.
 type LocalFuture<T> = Pin<Box<dyn Future<Output = T>>>;
 
 trait Control {
@@ -155,7 +155,7 @@ impl Handle {
         self.0.set_servers(servers);
     }
 
-    /// What became of objects that no file claims.
+    /// Counts of objects that no file claims.
     pub fn quarantine(&self) -> QuarantineCounters {
         self.0.quarantine()
     }
@@ -187,7 +187,7 @@ impl Handle {
         self.0.refused().await
     }
 
-    /// What a backup has beside the names: all rows of the members' store.
+    /// Sets the part of a backup beside the names: all rows of the members' store.
     pub fn set_members(&self, members: impl Fn() -> Result<Vec<store::Entry>, Errno> + 'static) {
         self.0.set_members(Rc::new(members));
     }
@@ -218,7 +218,7 @@ impl Handle {
         self.0.gone_files()
     }
 
-    /// Which manager owns which site, as far as this one knows; of its own it knows it for sure.
+    /// Owners of sites, as far as this manager knows; of its own it is sure.
     pub fn sites(&self) -> Sites {
         self.0.sites()
     }
@@ -432,13 +432,13 @@ impl<O: Objects> Service<O> {
         })
     }
 
-    /// What is told while the log has a hole: that there was no room, or that it could not be written.
+    /// The error while the log has a hole: that there was no room, or that it could not be written.
     fn refusal(&self) -> Errno {
         let full = self.trouble.borrow().as_ref().is_some_and(|error| error.full);
         if full { Errno::ENOSPC } else { Errno::EIO }
     }
 
-    /// An append nobody waits for has ended; a failure is in the store's state.
+    /// An append without a waiting request has ended; a failure is in the store's state.
     fn note(&self, _: Posted) {}
 
     /// Waits until a change may be applied.
@@ -549,7 +549,7 @@ impl<O: Objects> Service<O> {
     }
 
     async fn serve(self: &Rc<Self>, request: Request) {
-        // That a client lives is heard at any time: its lease would end meanwhile.
+        // Keepalives are served at any time: the client's lease would end meanwhile.
         let waits = request.op != Operation::KeepAlive {}.code() || self.is_refused();
         if waits && let Err(errno) = self.may_serve().await {
             return self.cx.reply(request, Answer::error(errno));

@@ -15,7 +15,7 @@ use node::Bug;
 use wire::field::{encoded, fields};
 use wire::{Errno, FileId, Wall};
 
-/// What the last writer knows of a file.
+/// The last writer's knowledge of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Final {
     /// Length in bytes.
@@ -194,7 +194,7 @@ impl Transaction<'_> {
         older || self.truncating.contains_key(&inode.attr.file)
     }
 
-    /// What the objects say ends a session that no final values ended.
+    /// Ends a session without final values by those of the objects.
     pub fn settle(&mut self, file: FileId, client: u64, totals: Final) -> Result<(), Errno> {
         let holder = self.opens.get(file, client);
         if !holder.settling {
@@ -215,7 +215,7 @@ impl Transaction<'_> {
         self.release(inode, client, rest)
     }
 
-    /// `client` has this left; an orphan that nobody has left goes.
+    /// The opens of `client` that remain; an orphan without any goes.
     fn release(&mut self, inode: Inode, client: u64, holder: Holder) -> Result<(), Errno> {
         let file = inode.attr.file;
         self.set_holder(&inode, client, holder);

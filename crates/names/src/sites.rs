@@ -56,13 +56,13 @@ impl Ownership {
         self.table.get(site).manager
     }
 
-    /// How many managers own a site.
+    /// Number of managers that own a site.
     pub fn managers(&self) -> usize {
         if self.is_alone { 1 } else { self.table.managers().len() }
     }
 
-    /// What is heard of other managers. One that has got a site of this manager's later than this one's store says is
-    /// right: the store is a copy from before that.
+    /// Learns owners from other managers. If one has got a site of this manager's later than this one's store says, it
+    /// is right: the store is a copy from before that.
     pub fn hear(&mut self, heard: &Sites) {
         self.table.learn_all(heard);
         self.note();
@@ -89,8 +89,8 @@ impl Ownership {
     }
 }
 
-/// The next site that `own` hands over so that all of `managers` have as many, and to whom. Site 0, with the root,
-/// stays where the volume was made. Who is not among them gives away all it has, and gets nothing.
+/// The next site that `own` hands over so that all of `managers` have as many, and its taker. Site 0, with the root,
+/// stays where the volume was made. A manager that is not among them gives away all it has, and gets nothing.
 pub fn next_move(sites: &Sites, own: NodeId, managers: &BTreeSet<NodeId>) -> Option<(u8, NodeId)> {
     let count = |manager: NodeId| sites.of(manager).count();
     let share = |at: usize| SITES / managers.len() + usize::from(at < SITES % managers.len());

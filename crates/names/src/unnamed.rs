@@ -3,8 +3,8 @@
 use wire::Attr;
 use wire::field::fields;
 
-/// What went with its last name and has no bytes elsewhere: a directory, a symbolic link, a FIFO, a device. Whoever has
-/// it open goes on with this.
+/// A file that went with its last name and has no bytes elsewhere: a directory, a symbolic link, a FIFO, a device.
+/// Clients with it open go on with this.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unnamed {
     /// Its attributes, with no links.

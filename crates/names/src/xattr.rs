@@ -12,7 +12,7 @@ pub const CREATE: u32 = 1;
 /// Fails with ENODATA when it does not (Linux `XATTR_REPLACE`).
 pub const REPLACE: u32 = 2;
 
-/// Who may use an attribute.
+/// Users of an attribute, by its name space.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Space {
     User,

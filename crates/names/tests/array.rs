@@ -9,7 +9,7 @@ use node::rings::{Lock, LockKind};
 use proptest::prelude::*;
 use wire::{Errno, FileId, NodeId};
 
-/// What happens to a manager while an operation is under way.
+/// Fate of a manager while an operation is under way.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     None,
@@ -256,7 +256,7 @@ fn a_site_moves_with_what_is_open_and_locked_in_it() {
     drop(keeping);
 }
 
-/// Who is away stops what is its own, and nothing else.
+/// A manager that is away stops its own sites, and nothing else.
 #[test]
 fn a_manager_that_is_away_stops_its_own_sites_only() {
     let mut array = Array::spread(3, 2);
@@ -374,12 +374,12 @@ fn a_rename_between_managers_is_made_or_not_whenever_power_fails() {
         array.cut(at);
         array.turns(20);
         let answered = task.borrow().is_some();
-        // Where the client is away too, nobody asks for it again.
+        // If the client is away too, the call is not retried.
         if !answered {
             array.net.nodes[2] = rig::node(3, 2);
         }
         array.start_again(at);
-        // What is under way at the other manager comes to its end.
+        // The operation at the other manager comes to its end.
         array.turns(8_000);
         let client = array.client(0);
         let (old, new) = array.run_client(0, async move {
@@ -544,7 +544,7 @@ proptest! {
             seen.array.start_again(at);
         }
         compare(&mut seen, &model).unwrap();
-        // Files without a name go when every manager has heard that nobody has them open.
+        // Files without a name go when every manager has heard that no client has them open.
         let client = seen.client.clone();
         seen.array.run_client(0, async move { client.keep_alive().await }).unwrap();
         seen.array.turns(12_000);

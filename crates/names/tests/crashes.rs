@@ -326,8 +326,8 @@ fn many_files_are_removed_by_few_requests_and_tried_again_when_servers_are_back(
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
-    /// Whatever is lost and doubled on the way and whenever the manager is killed: every call is executed once, and
-    /// what was acknowledged is there.
+    /// With any losses and duplicates, and kills of the manager at any time: every call is executed once, and
+    /// acknowledged changes are there.
     #[test]
     fn calls_are_executed_once(seed: u64, kills in prop::collection::vec(1usize..400, 0..4)) {
         let mut cluster = Cluster::new(1);
@@ -384,7 +384,7 @@ fn a_sync_tells_once_that_a_power_cut_took_a_change() {
     assert_eq!(sync(&mut cluster, &client), Ok(()), "a kill takes nothing");
     make(&mut cluster, b"lost");
     cluster.power_cut();
-    // What comes after the loss does not hide it.
+    // A later change does not hide the loss.
     make(&mut cluster, b"later");
     assert_eq!(sync(&mut cluster, &client), Err(Errno::ESTALE));
     assert_eq!(sync(&mut cluster, &client), Ok(()), "told once");
@@ -439,7 +439,7 @@ fn on_a_full_disk_names_are_removed_and_none_are_made() {
     cluster.run(1, async move { create(&client, b"a", None).await }).unwrap();
 }
 
-/// What removals log finds no room before a checkpoint has let the logs go that it covers, however many there are.
+/// Records of removals find no room before a checkpoint has let the logs go that it covers, however many there are.
 #[test]
 fn where_logs_have_no_room_removals_wait_for_checkpoints() {
     let mut cluster = Cluster::new(1);

@@ -1,4 +1,4 @@
-//! What clients leave that are gone.
+//! Remains of clients that are gone.
 
 use crate::common::{CLIENT, ROOT, World};
 use names::{Claim, Origin, READ, WRITE, Who};

@@ -146,7 +146,7 @@ fn a_copy_that_a_person_accepts_goes_on_as_another_lineage_and_purges_nothing_un
     cluster.restart();
     cluster.a_day();
     assert_eq!(cluster.objects.0.stored.borrow().len(), 2, "nothing was set aside");
-    // What was the newest before is of an older lineage now.
+    // The store that was the newest before is of an older lineage now.
     let accepted = cluster.copy();
     cluster.bring_back(newer);
     let client = cluster.client(1);

@@ -160,7 +160,7 @@ fn an_open_whose_answer_was_lost_does_not_stay_open() {
     assert!(!is_written(&mut cluster, file));
 }
 
-/// Opens the living client's file twice and removes its name: the file is gone when nobody has it open any more.
+/// Opens the living client's file twice and removes its name: the file is gone with the last close.
 fn open_twice(cluster: &mut Cluster, client: &Client, file: FileId) {
     let client = client.clone();
     let removed = cluster.run(1, async move {

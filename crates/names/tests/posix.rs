@@ -101,7 +101,7 @@ fn groups_and_set_id_bits() {
     assert_eq!((attr.uid, attr.gid, attr.mode), (6, 9, 0o2755));
     let attr = world.get(file).unwrap().attr;
     assert_eq!((attr.gid, attr.mode), (9, 0o755));
-    // A stranger to the group does not make it set-group-id; a member does.
+    // A user outside the group does not make it set-group-id; a member does.
     assert_eq!(set(&mut world, &user(6), file, chmod(0o6755)), Ok(0o4755));
     let nine = 9u32.to_le_bytes();
     assert_eq!(set(&mut world, &Who::new(6, 6, &nine), file, chmod(0o6755)), Ok(0o6755));
@@ -307,7 +307,7 @@ fn creates_of_every_kind() {
     world.mkdir(&WHO, "d", 0o755).unwrap();
     let made = world.change(|t| t.create(&WHO, ROOT, b"d", 0o600, How::Unchecked, None));
     assert_eq!(made.map(drop), Err(Errno::EISDIR));
-    // Who makes a file may write it whatever its mode.
+    // The creator of a file may write it with any mode.
     let made = world.change(|t| t.create(&user(5), ROOT, b"r", 0o400, How::Guarded, Some(WRITE)));
     assert!(made.unwrap().1);
     let file = world.find("r").unwrap().attr.file;
@@ -376,7 +376,7 @@ fn two_writers_are_settled_by_the_objects() {
     assert_eq!(world.change(|t| t.close(file, outcome(5))), Ok(None));
     assert!(world.manager.opens().settling().iter().eq(&[(file, CLIENT)]));
     assert!(world.get(file).unwrap().writers, "even to itself, until it is settled");
-    // A restart does not lose that: a session nobody claims is settled too.
+    // A restart does not lose that: an unclaimed session is settled too.
     let mut world = world.restart();
     world.end_grace();
     assert!(world.manager.opens().settling().iter().eq(&[(file, CLIENT)]));
@@ -544,7 +544,7 @@ fn block_maps() {
     assert_eq!((layout.epoch, layout.placement), (2, Placement::Map));
     let open = Fragment { unit: 10, units: u64::MAX - 10, column: 3, width: 2, object_unit: 0 };
     assert_eq!(all(&world), (2, vec![open]));
-    // What was written since stays; what was not is never missed.
+    // Fragments with data written since stay; one without is never missed.
     grow(&mut world, 15 * unit).unwrap();
     let later = Fragment { unit: 15, units: u64::MAX - 15, column: 5, ..open };
     assert_eq!(all(&world), (3, vec![Fragment { units: 5, ..open }, later]));
@@ -582,7 +582,7 @@ fn a_call_is_executed_once_even_over_a_restart() {
     let rename = |t: &mut Transaction<'_>| t.rename(&WHO, from, to, 0).map(|()| Vec::new());
     assert_eq!(world.once(3, 4, rename), Ok(vec![]));
     assert_eq!(world.once(3, 4, rename), Ok(vec![]));
-    // What a dead client was answered is forgotten with it.
+    // A dead client's answers are forgotten with it.
     world.manager.expire(CLIENT, names::Origin::default()).unwrap();
     assert_eq!(world.once(3, 4, rename), Err(Errno::ENOENT));
 }

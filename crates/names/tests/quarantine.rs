@@ -143,7 +143,7 @@ fn what_was_set_aside_is_shown_put_back_and_dropped_by_hand() {
         )
     });
     assert_eq!(answers, (Err(Errno::EPERM), Err(Errno::EPERM), Ok(()), Ok(())));
-    // Neither a restart, a round of the walk nor a day takes away what somebody put back.
+    // Neither a restart, a round of the walk nor a day removes an object that was put back by hand.
     cluster.restart();
     cluster.turns(1000);
     cluster.a_day();
@@ -188,7 +188,7 @@ fn a_retired_server_gets_no_new_file_until_it_is_back() {
 }
 
 /// A column moves to where an old object of it lies, so many turns after the walk has found that unclaimed, with others
-/// that it sets aside before. What the file has there in the end is not set aside.
+/// that it sets aside before. The file's object there is not set aside in the end.
 fn moved_to_an_unclaimed_object(turns: usize) {
     let mut cluster = Cluster::new(1);
     let client = cluster.client(1);

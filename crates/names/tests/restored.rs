@@ -25,7 +25,7 @@ fn cluster(name: &'static [u8]) -> (Cluster, Entry) {
     (cluster, entry)
 }
 
-/// What the objects say: an epoch and a length for each column.
+/// Sets the objects' replies: an epoch and a length for each column.
 fn tell(cluster: &Cluster, entry: &Entry, columns: &[(NodeId, u16, u32, u64)]) {
     let file = entry.attr.file;
     for (server, column, epoch, length) in columns {

@@ -168,7 +168,8 @@ fn what_the_objects_said_before_the_last_close_settles_nothing() {
     assert_eq!(entry.attr.size, 9);
 }
 
-/// Who was taken for dead writes and closes before it hears of that, while the objects are asked how long the file is.
+/// A client that was taken for dead writes and closes before it hears of that, while the objects are asked for the
+/// length.
 #[test]
 fn what_the_objects_said_before_a_close_by_the_dead_settles_nothing() {
     let mut cluster = Cluster::new(1);

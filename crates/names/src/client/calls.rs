@@ -60,7 +60,7 @@ impl Client {
         }
     }
 
-    /// Which file has the name.
+    /// The file of a name.
     pub(super) async fn find(
         &self,
         who: &Who<'_>,
@@ -184,7 +184,7 @@ impl Client {
         }
     }
 
-    /// Makes a regular file without a name, and opens it: it lives until it is closed, or for good once it is linked.
+    /// Makes a regular file without a name, and opens it: it exists until it is closed, or for good once it is linked.
     pub async fn create_unnamed(
         &self,
         who: &Who<'_>,
@@ -233,7 +233,7 @@ impl Client {
         decoded(self.ask(Operation::RemoveDirectory { who: *who, parent, name }, UNNAMED).await?)
     }
 
-    /// Renames; `flags` are those of rename(2). What was replaced, if it had no bytes and no other name.
+    /// Renames; `flags` are those of rename(2). Returns the replaced file, if it had no bytes and no other name.
     pub async fn rename(
         &self,
         who: &Who<'_>,

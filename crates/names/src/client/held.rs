@@ -63,8 +63,8 @@ impl Client {
         self.open_by(Operation::Open { who: *who, file, mask }, file, mask).await
     }
 
-    /// As [`open`](Client::open) by a name that was looked up before; ESTALE when it is another file's by now, or
-    /// nobody's.
+    /// As [`open`](Client::open) by a name that was looked up before; ESTALE when the name is another file's by now, or
+    /// gone.
     pub async fn open_named(
         &self,
         who: &Who<'_>,

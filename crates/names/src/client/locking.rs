@@ -1,10 +1,10 @@
 //! Locks of this client, and what the manager may believe of them.
 //!
-//! The client's own table says what it holds. A call whose answer does not come leaves the manager with something else
-//! on its bytes: they are *in doubt* until the manager was told what the table says of them. That is done before the
-//! same owner gets another lock on the file, since kernels give the number of an owner who is gone to the next one,
-//! whose lock a late release must not take; and each time that the client says that it is alive. What is in doubt is
-//! not claimed from a manager that restarted: the table does not have it.
+//! The client's own table has its locks. A call whose answer does not come leaves the manager with something else on
+//! its bytes: they are *in doubt* until the manager was told the table's state of them. That is done before the same
+//! owner gets another lock on the file, since kernels give the number of an owner that is gone to the next one, whose
+//! lock a late release must not take; and with each keepalive. Bytes in doubt are not reclaimed from a manager that
+//! restarted: the table does not have them.
 
 use super::calls::decoded;
 use super::{Client, LostLock, SMALL};
@@ -87,7 +87,7 @@ impl Client {
     }
 
     /// To be called when a future of [`lock`](Client::lock) was dropped: `owner` has what it had before, also at the
-    /// manager. What cannot be told it now is told later.
+    /// manager. A change that cannot be sent now is sent later.
     pub async fn settle_lock(&self, file: FileId, owner: u64, whole_file: bool) {
         let key = (LockTarget { file, whole_file }, owner);
         // The caller that has the turn settles what is in doubt before anything else, or what it asks for covers that;
@@ -130,7 +130,7 @@ impl Client {
         if self.0.doubts.borrow().len() >= DOUBTS_MAX {
             return Err(Errno::ENOLCK);
         }
-        // Also when nobody polls this any more.
+        // Also when this is not polled any more.
         self.doubt(key, lock);
         let answer = self.ask(operation, SMALL).await;
         if !is_unsure(&answer) {
@@ -160,7 +160,7 @@ impl Client {
         self.0.locks.borrow_mut().set(target, owner, lock).map(drop)
     }
 
-    /// What the client's own table says of these bytes.
+    /// The client's own table of these bytes.
     fn pieces(&self, (target, owner): Key, start: u64, end: u64) -> Vec<Lock> {
         self.0.locks.borrow().pieces(target, LockOwner { client: ME, owner }, start, end)
     }
@@ -173,7 +173,7 @@ impl Client {
 
     fn try_turn(&self, key: Key) -> Option<Turn<'_>> {
         let free = self.0.turns.borrow_mut().insert(key);
-        // Not then_some: the turn that it would make and drop is somebody else's.
+        // Not then_some: the turn that it would make and drop is another task's.
         free.then(|| Turn { client: self, key })
     }
 
@@ -187,8 +187,8 @@ impl Client {
         }
     }
 
-    /// Tells the manager what the table says of bytes in doubt. What fails is tried again later, and what is being
-    /// asked for just now sees to itself.
+    /// Tells the manager the table's state of bytes in doubt. Failures are retried later; a request under way settles
+    /// its own bytes.
     pub(super) async fn settle_doubts(&self, manager: NodeId) {
         let here = |(target, _): &Key| self.manager_of(target.file) == manager;
         let keys: Vec<Key> = self.0.doubts.borrow().keys().copied().filter(here).collect();
@@ -210,7 +210,7 @@ impl Client {
         while !settled {
             settled = true;
             for lock in self.pieces(key, start, end) {
-                // What was lost is released, in the next round.
+                // A lock that was lost is released, in the next round.
                 settled &= self.tell_lock(key, lock).await?;
             }
         }

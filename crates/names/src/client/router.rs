@@ -1,4 +1,4 @@
-//! Which manager is asked: the one that owns the site of the file.
+//! Choice of the manager: the one that owns the site of the file.
 
 use super::calls::decoded;
 use super::{Client, Inner, Managed, SMALL, Style};
@@ -56,7 +56,7 @@ impl Client {
         is_new
     }
 
-    /// The client says to each manager that it lives: any of them may get a site with files that it has open.
+    /// Starts keepalives to a manager: any of them may get a site with files that the client has open.
     fn know(&self, manager: NodeId) {
         if self.0.managers.borrow().contains_key(&manager) {
             return;
@@ -66,7 +66,7 @@ impl Client {
     }
 }
 
-/// Says to one manager that the client lives for as long as it does. One that is away keeps no other from being told.
+/// Sends keepalives to one manager until the client ends. One that is away delays no other.
 async fn stay_alive(client: Weak<Inner>, manager: NodeId) {
     while let Some(inner) = client.upgrade() {
         let cx = inner.cx.clone();
@@ -74,7 +74,7 @@ async fn stay_alive(client: Weak<Inner>, manager: NodeId) {
         if client.0.left.get() {
             return;
         }
-        // What fails is tried again; within the lease there are several more.
+        // A failure is retried; within the lease there are several more.
         let _ = client.keep_alive_at(manager).await;
         drop(client);
         cx.sleep(KEEP_ALIVE_INTERVAL).await;

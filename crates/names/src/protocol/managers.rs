@@ -1,5 +1,5 @@
-//! What managers say to each other on [`wire::Channel::MANAGERS`]. A request may be retransmitted; what one that
-//! comes late would undo is executed once.
+//! Messages between managers on [`wire::Channel::MANAGERS`]. A request may be retransmitted; one that would undo
+//! something if it came late is executed once.
 
 use super::Row;
 use crate::foreign::{Part, Want};
@@ -48,7 +48,7 @@ pub(crate) struct Prepare {
 }
 fields!(Prepare { tx, part });
 
-/// What became of an operation.
+/// Outcome of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
     /// It is given up, or was never heard of.

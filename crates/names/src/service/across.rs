@@ -181,7 +181,7 @@ impl<O: Objects> Service<O> {
         };
         self.prepare(tx, &parts).await?;
         self.admit_operation(asked.operation).await?;
-        // What was only read is held no longer than that; clocks may differ by a tenth.
+        // Files that were only read are held no longer than that; clocks may differ by a tenth.
         if self.cx.now().since(begun) > HOLD_SPAN * 8 / 10 {
             return Err(Attempt::Again);
         }
@@ -194,7 +194,7 @@ impl<O: Objects> Service<O> {
         if proposal.parts != parts {
             return Err(Attempt::Again);
         }
-        // Those that it only read from let go; the others do with their parts.
+        // Managers that it only read from let go; the others do with their parts.
         let readers = participants.iter().filter(|manager| !parts.contains_key(*manager));
         let readers = readers.copied().collect();
         let decided = self.decide(asked.origin.client, tx, proposal).await;
@@ -279,7 +279,7 @@ impl<O: Objects> Service<O> {
         Ok(reply)
     }
 
-    /// Ends an operation as soon as the decision is on stable storage; nobody is told of it before.
+    /// Ends an operation as soon as the decision is on stable storage; it is not announced before.
     async fn finish_late(self: Rc<Self>, tx: Tx) {
         while self.sync().await.is_err() {
             self.cx.sleep(RETRY_INTERVAL).await;
@@ -305,13 +305,13 @@ impl<O: Objects> Service<O> {
             self.cx.sleep(RETRY_INTERVAL).await;
         }
         let forgotten = self.manager.borrow_mut().forget_decision(tx, self.cx.wall());
-        // What fails is done again by the next incarnation.
+        // A failure is repaired by the next incarnation.
         if let Ok(append) = forgotten {
             self.note(self.post(append).await);
         }
     }
 
-    /// Tells those that hold something for an operation that it is given up. Who does not hear it asks.
+    /// Tells the holders of an operation's files that it is given up. One that does not hear it asks.
     fn give_up(self: &Rc<Self>, tx: Tx, participants: BTreeSet<NodeId>) {
         let service = self.clone();
         self.cx.spawn("names give up", async move {

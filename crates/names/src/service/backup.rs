@@ -19,7 +19,7 @@ pub(super) struct Backup {
     used: Time,
 }
 
-/// What else is kept with the names.
+/// The part of a backup beside the names.
 pub(super) type Members = Rc<dyn Fn() -> Result<Vec<Entry>, Errno>>;
 
 impl<O: Objects> Service<O> {
@@ -63,7 +63,7 @@ impl<O: Objects> Service<O> {
     }
 
     async fn begin_backup(self: &Rc<Self>) -> Result<u64, Errno> {
-        // What a power cut takes back is in no backup; and what is in the checkpoint need not be copied.
+        // Changes that a power cut can take are in no backup; and those in the checkpoint need not be copied.
         self.sync().await?;
         self.checkpoint().await;
         let members = self.members.borrow().clone();

@@ -34,7 +34,7 @@ pub(super) enum Stage {
     Refused(Older),
 }
 
-/// What the servers know.
+/// The servers' knowledge.
 type Told = BTreeMap<NodeId, Witness>;
 
 impl<O: Objects> Service<O> {
@@ -65,7 +65,7 @@ impl<O: Objects> Service<O> {
     }
 
     fn set_stage(&self, stage: Stage) {
-        // What was refused stays so: a later answer says nothing else.
+        // A refusal is final: a later answer changes nothing.
         if !self.is_refused() {
             self.stage.set(stage);
             self.begun.notify_all();
@@ -121,7 +121,7 @@ impl<O: Objects> Service<O> {
         Ok(())
     }
 
-    /// How far this store is, durably.
+    /// This store's state, durably.
     fn own(&self) -> Witness {
         let told = u64::try_from(self.cx.wall().seconds).unwrap_or(0);
         self.manager.borrow_mut().own_witness(told)
@@ -155,7 +155,7 @@ impl<O: Objects> Service<O> {
         knows_some && servers.iter().all(|server| told.contains_key(server))
     }
 
-    /// What those of them know that answer within `span`.
+    /// The knowledge of those servers that answer within `span`.
     async fn ask_some(&self, servers: &[NodeId], tell: Witness, span: Duration) -> Told {
         let calls = servers.iter().map(async |server| {
             let asked = self.objects.witness(*server, self.seat, tell);
@@ -210,8 +210,8 @@ impl<O: Objects> Service<O> {
         let _asked_again = self.follow(told).await;
     }
 
-    /// Those that come only now are asked before they are told: what they knew of another store, or of this one where
-    /// an older copy of it went on, would be overwritten by what they are told.
+    /// Servers that come only now are asked before they are told: their knowledge of another store, or of this one
+    /// where an older copy of it went on, would be overwritten.
     async fn hear(self: &Rc<Self>, servers: &[NodeId], span: Duration) -> Result<(), Errno> {
         let late = servers.iter().copied().filter(|server| !self.is_heard(*server));
         let late: Vec<NodeId> = late.collect();

@@ -25,7 +25,7 @@ pub(super) type Strays = BTreeMap<(FileId, u16), Vec<Home>>;
 
 /// The columns of a file, wherever they are.
 struct FileColumns {
-    /// Where they are, as the objects were told last or the name space has it, with the epoch of that.
+    /// Their layout, as the objects were told last or the name space has it, with the epoch of that.
     layout: Layout,
     fragments: Vec<Fragment>,
     columns: Vec<Column>,
@@ -155,7 +155,7 @@ impl<O: Objects> Service<O> {
         Ok(FileColumns { layout, fragments, columns, latest, has_more, undecided, missing })
     }
 
-    /// What the objects say where the name space has them.
+    /// The objects' replies where the name space has them.
     async fn columns_of(&self, objects: &ObjectsOf) -> Result<Vec<Column>, Errno> {
         let told = self.objects.columns(objects).await;
         let column = |(home, told)| match told {
@@ -202,7 +202,7 @@ impl<O: Objects> Service<O> {
         Ok(FileColumns { layout, fragments, columns, latest, has_more, undecided, missing })
     }
 
-    /// What the objects of these columns at these places say of themselves, with the columns.
+    /// The statements of the objects of these columns at these places, with the columns.
     async fn ask_objects(
         &self,
         file: FileId,
@@ -267,7 +267,7 @@ impl<O: Objects> Service<O> {
         Ok(absent.iter().any(is_lost))
     }
 
-    /// What the objects that are there were told of the file, which may be later than a backup.
+    /// The descriptions that existing objects have of the file, which may be later than a backup.
     async fn descriptions(
         &self,
         file: FileId,

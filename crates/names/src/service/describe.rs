@@ -26,7 +26,7 @@ struct Round {
     recent: BTreeMap<FileId, (Time, Option<Spot>)>,
     /// Files that were open for writing when they were described, since when, and the columns that had objects.
     open: BTreeMap<FileId, (Time, u32)>,
-    /// Which incarnation of each server was told.
+    /// The incarnation of each server that was told.
     verifiers: BTreeMap<NodeId, u64>,
     /// One of them is another than before.
     has_lost: bool,
@@ -118,7 +118,7 @@ impl<O: Objects> Service<O> {
                     Ok(()) => {}
                     Err(Errno::ENOENT) => drop(missing.insert(object.file)),
                     Err(Errno::ENODATA) => drop(nameless.insert(object.file)),
-                    // Of what is damaged, or on a disk that is not served, there is nothing to tell.
+                    // Objects that are damaged, or on a disk that is not served, take no description.
                     Err(Errno::EIO | Errno::ENXIO | Errno::ENODEV | Errno::ESTALE) => {}
                     Err(_) => drop(again.insert(object.file)),
                 }
@@ -147,7 +147,7 @@ impl<O: Objects> Service<O> {
             !is_long
         });
         for some in long.chunks(DESCRIBED_TOGETHER) {
-            // What is not noted is told by the close.
+            // Columns that are not noted are reported by the close.
             let _ = self.commit(|t| t.note_all_present(some)).await;
         }
     }
@@ -242,7 +242,8 @@ impl<O: Objects> Service<O> {
         round.has_lost |= before.is_some_and(|before| before != verifier);
     }
 
-    /// What a server has lost by a restart is due once more, at the end of a round: the names it was told are known.
+    /// Descriptions that a server has lost by a restart are due once more, at the end of a round: the names it was told
+    /// are known.
     fn note_lost(&self, round: &mut Round) {
         if std::mem::take(&mut round.has_lost) {
             let mut manager = self.manager.borrow_mut();

@@ -1,4 +1,4 @@
-//! Which operation is which call of the manager, and what waits for what.
+//! Dispatch of operations to calls of the manager, and their waits for each other.
 
 use super::Service;
 use super::layouts::Asker;
@@ -27,7 +27,7 @@ pub(super) type Encoded = Result<Vec<u8>, Errno>;
 /// The same of an operation that others may have a part in.
 pub(super) type Ran = Result<Vec<u8>, Stop>;
 
-/// What names the call for ever.
+/// The permanent name of a call.
 pub(super) fn call_name(number: CallNumber, operation: &Operation<'_>) -> CallName {
     CallName { site: operation.site(), slot: number.slot, sequence: number.sequence }
 }
@@ -194,7 +194,7 @@ impl<O: Objects> Service<O> {
         Ok(once.reply)
     }
 
-    /// Waits until nobody changes the length or layout of `file`.
+    /// Waits until no task changes the length or layout of `file`.
     async fn quiet(&self, file: FileId) {
         loop {
             let gate = self.gate.wait();
@@ -226,7 +226,7 @@ impl<O: Objects> Service<O> {
         self.alone(file, work).await
     }
 
-    /// Runs `work` while nobody else changes the length or layout of `file`.
+    /// Runs `work` while no other task changes the length or layout of `file`.
     pub(super) async fn alone<T>(&self, file: FileId, work: impl Future<Output = T>) -> T {
         self.quiet(file).await;
         self.busy.borrow_mut().insert(file);
@@ -246,9 +246,9 @@ impl<O: Objects> Service<O> {
         else {
             return Err(Errno::EPROTO.into());
         };
-        // What cannot be made whole now is found by the truncation.
+        // A file that cannot be made whole now is noticed by the truncation.
         let _ = self.heal_alone(file).await;
-        // What this one cuts off as well need not be cut off before: maybe it cannot be.
+        // A truncation under way to a greater length is covered by this one, and need not end before: maybe it cannot.
         let unfinished = self.manager.borrow().truncating().get(&file).copied();
         if unfinished.is_some_and(|size| new > size) {
             self.finish_truncation(file).await?;
@@ -339,7 +339,7 @@ impl<O: Objects> Service<O> {
             return Err(Errno::EPROTO);
         };
         if lock.kind == LockKind::Unlock {
-            // Whoever asks, and after the locks that were asked for before.
+            // For any client, and after the locks that were requested before.
             let _ = self.known(client).await;
         } else {
             self.may_lock(client, reclaim).await?;
@@ -352,7 +352,8 @@ impl<O: Objects> Service<O> {
         }
     }
 
-    /// What is taken over was held before this incarnation, so it is not one of the new locks that wait for those.
+    /// A lock that is taken over was held before this incarnation, so it is not one of the new locks that wait for
+    /// those.
     async fn take_over_lock(
         self: &Rc<Self>,
         (file, owner): (FileId, LockOwner),
@@ -375,7 +376,7 @@ impl<O: Objects> Service<O> {
         }
     }
 
-    /// How much there is to remove and to settle.
+    /// Number of files to remove and to settle.
     pub(super) fn upkeep_left(&self) -> usize {
         let manager = self.manager.borrow();
         manager.removing().len() + manager.opens().settling().len()

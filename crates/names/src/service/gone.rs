@@ -1,7 +1,7 @@
-//! How many files have columns on disks that were declared gone for good, for a person who looks at the cluster.
+//! Number of files with columns on disks that were declared gone for good, for operators.
 //!
-//! A count of every file of the store: when what is gone changes, then from time to time, as files are removed or made
-//! whole. It is as of the last walk, and decides nothing.
+//! A count of every file of the store: when the set of gone disks changes, then from time to time, as files are removed
+//! or made whole. It is as of the last walk, and decides nothing.
 
 use super::Service;
 use crate::limits::{GONE_INTERVAL, GONE_PAUSE, GONE_SLICE};
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use wire::{Home, NodeId};
 
-/// What is gone, and the count.
+/// The gone disks, and the count.
 pub(super) struct Gone {
     disks: RefCell<BTreeMap<NodeId, u32>>,
     changed: Notify,

@@ -1,9 +1,9 @@
 //! Sites that go to another manager, while clients use the volume.
 //!
-//! The giver stops changing the site, sends its records, and writes down, on stable storage, whose it is from now on:
-//! that is the moment of the handover. The taker serves when it is told so, which the giver goes on doing over its
-//! restarts until it is answered. In between nobody serves the site. What was in memory is made again from the records,
-//! as after a restart: clients say again what they have open and locked.
+//! The giver stops changing the site, sends its records, and writes down the new owner, on stable storage: that is the
+//! moment of the handover. The taker serves when it is told so, which the giver repeats over its restarts until it is
+//! answered. In between no manager serves the site. State in memory is made again from the records, as after a restart:
+//! clients reclaim their opens and locks.
 
 use super::Service;
 use crate::limits::{IMPORT_BYTES, RETRY_INTERVAL};
@@ -52,7 +52,7 @@ impl<O: Objects> Service<O> {
         Ok(())
     }
 
-    /// EAGAIN while somebody is in the middle of something with a file of the site.
+    /// EAGAIN while an operation on a file of the site is under way.
     fn settle_site(&self, site: u8) -> Result<(), Errno> {
         let manager = self.manager.borrow();
         let busy = self.busy.borrow().iter().any(|file| file.site() == site)
@@ -146,7 +146,7 @@ impl<O: Objects> Service<O> {
         while self.ask_manager::<()>(owner.manager, op::TAKE, &take).await.is_err() {
             self.cx.sleep(RETRY_INTERVAL).await;
         }
-        // What fails is done again by the next incarnation.
+        // A failure is repaired by the next incarnation.
         if self.clear_site(site, None).await.is_ok() && self.admit().await.is_ok() {
             let done = self.manager.borrow_mut().handed_over(site, owner, self.cx.wall());
             if let Ok(append) = done {

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use stripe::protocol::ObjectReply;
 use wire::{Errno, FileId, Fragment, Home, Layout, Placement};
 
-/// Who asks for a change, and by which call.
+/// The caller of a change, and its call.
 #[derive(Clone, Copy)]
 pub(super) struct Asker<'a> {
     pub client: u64,
@@ -80,7 +80,7 @@ impl<O: Objects> Service<O> {
         Ok(reply)
     }
 
-    /// What is written behind the end from now on goes to columns on these disks.
+    /// Data behind the present end goes to columns on these disks from now on.
     pub(super) async fn add_columns(
         self: &Rc<Self>,
         asker: Asker<'_>,
@@ -120,8 +120,8 @@ impl<O: Objects> Service<O> {
         }
     }
 
-    /// The blocks of one column go to another disk, of another server or the same one. Most of them are copied while
-    /// the file is read and written; what was written meanwhile is copied again when nobody can write.
+    /// Moves the blocks of one column to another disk, of another server or the same one. Most of them are copied while
+    /// the file is read and written; blocks written meanwhile are copied again when no client can write.
     pub(super) async fn move_column(
         self: &Rc<Self>,
         asker: Asker<'_>,
@@ -179,7 +179,7 @@ impl<O: Objects> Service<O> {
             self.describe_layout(&there, &fragments).await?;
         }
         let reply = self.commit_layout(asker, file, |t| t.set_layout(file, layout)).await?;
-        // What stays there is claimed by nobody, and goes into quarantine; until then it tells clients that come by the
+        // The object left there is unclaimed, and goes into quarantine; until then it refuses clients that come by the
         // old layout.
         let _ = self.objects.vacate_column(&fenced, column).await;
         Ok(reply)

@@ -1,4 +1,4 @@
-//! What a manager does for others: its parts of their operations, and where sites are.
+//! A manager's work for others: its parts of their operations, and the owners of sites.
 
 use super::Service;
 use crate::foreign::{Got, Want};
@@ -103,7 +103,7 @@ impl<O: Objects> Service<O> {
         }
     }
 
-    /// What the operation asks for is held for it, and on stable storage: nothing that it decides by is taken back.
+    /// Holds for an operation what it asks for, on stable storage: nothing that it decides by is taken back.
     async fn fetch_for(self: &Rc<Self>, fetch: Fetch) -> Result<Vec<Got>, Errno> {
         let mut got = Vec::new();
         for want in &fetch.wants {
@@ -142,8 +142,8 @@ impl<O: Objects> Service<O> {
         Ok(Got { value: Some(encoded(&file).into()), is_open: false })
     }
 
-    /// The file is held for the operation. EBUSY: another one holds it. Nobody waits for it here, where who waits could
-    /// keep away the one that is to let go.
+    /// Holds the file for the operation. EBUSY: another one holds it. There is no waiting here: it could delay the
+    /// operation that is to let go.
     fn hold(&self, tx: Tx, file: FileId) -> Result<(), Errno> {
         self.check_site(file.site())?;
         let held = self.manager.borrow_mut().holds.take(file, tx, self.cx.now());
@@ -205,7 +205,7 @@ impl<O: Objects> Service<O> {
             self.cx.sleep(SYNC_INTERVAL).await;
             self.drop_overdue();
             let prepared: Vec<Tx> = self.manager.borrow().prepared.keys().copied().collect();
-            // Those that are new are about to be decided.
+            // Operations prepared since are about to be decided.
             for tx in prepared.iter().filter(|tx| known.contains(*tx)) {
                 self.follow_decision(*tx).await;
             }
@@ -225,7 +225,7 @@ impl<O: Objects> Service<O> {
 
     async fn follow_decision(self: &Rc<Self>, tx: Tx) {
         let decision = self.ask_manager(tx.manager, op::DECISION, &encoded(&tx)).await;
-        // What fails is tried again.
+        // A failure is retried.
         let _ = match decision {
             Ok(Decision::Committed) => self.finish_for(tx).await,
             Ok(Decision::Aborted) => self.abort_for(tx).await,

@@ -11,7 +11,7 @@ use stripe::Kept;
 use wire::field::encoded;
 use wire::{Errno, FileId, NodeId, ObjectId, Time};
 
-/// What the walk has seen and done since the manager started.
+/// Counts of the walk since the manager started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuarantineCounters {
     /// Objects looked at.
@@ -29,7 +29,7 @@ pub struct QuarantineCounters {
     pub younger_now: u64,
 }
 
-/// Where the walk has come to.
+/// Progress of the walk.
 #[derive(Default)]
 struct Walk {
     server: usize,
@@ -129,7 +129,7 @@ impl<O: Objects> Service<O> {
                         (walk.younger, walk.clean) = (walk.younger + 1, false);
                     }
                 }
-                // What it is to a restored volume is not decided yet.
+                // Of a restored volume the decision is still open.
                 Standing::Unclaimed(_) if self.manager.borrow().is_frozen() => {}
                 Standing::Unclaimed(why) => unclaimed.push((object, why)),
             }
@@ -168,7 +168,7 @@ impl<O: Objects> Service<O> {
                 }
                 // Gone meanwhile, or in use: the next round will see.
                 Err(Errno::ENOENT | Errno::ESTALE | Errno::EAGAIN) => {}
-                // What cannot be read is no reason to leave the others.
+                // An object that cannot be read is no reason to leave the others.
                 Err(Errno::EIO) => {
                     result = Err(Errno::EIO);
                     if self.is_there(server, object).await {
@@ -214,7 +214,7 @@ impl<O: Objects> Service<O> {
     async fn purge_due(self: &Rc<Self>, uptime: u64) -> Result<(), Errno> {
         let due = self.manager.borrow().read(0, |t| t.quarantine_due(uptime))?;
         for aside in due {
-            // What fails is tried again in the next step.
+            // A failure is retried in the next step.
             if self.drop_aside(&aside).await.is_ok() {
                 self.count_quarantine(|c| c.purged += 1);
             }
@@ -230,7 +230,7 @@ impl<O: Objects> Service<O> {
         .await
     }
 
-    /// The object goes for good; what was put back is set aside first, which ends its life as an object.
+    /// The object goes for good; one that was put back is set aside first, which makes it an object no more.
     async fn drop_aside(self: &Rc<Self>, aside: &Aside) -> Result<(), Errno> {
         let (server, kept) = (aside.home.server, aside.kept(self.volume));
         if aside.restored {
@@ -252,7 +252,7 @@ impl<O: Objects> Service<O> {
         }
     }
 
-    /// By hand: makes what is in quarantine an object again, which nobody sets aside.
+    /// By hand: makes a quarantined object an object again, which is not set aside any more.
     pub(super) async fn restore_now(self: &Rc<Self>, wanted: Wanted<'_>) -> Encoded {
         let aside = self.manager.borrow().read(0, |t| t.aside(&wanted))?;
         if aside.restored {

@@ -1,4 +1,4 @@
-//! What the manager does unasked: syncs and checkpoints, leases, and bringing to the objects what a change left to do.
+//! Background work of the manager: syncs and checkpoints, leases, and bringing changes to the objects.
 
 use super::Service;
 use crate::keys;
@@ -73,7 +73,7 @@ pub(super) fn spawn<O: Objects>(service: &Rc<Service<O>>) {
         loop {
             let work = removals.work.wait();
             while !removals.is_refused() && removals.remove_some().await {
-                // Where one file is removed more follow: together they cost the servers little.
+                // Removals come in numbers: together they cost the servers little.
                 removals.cx.sleep(REMOVALS_GATHERED).await;
             }
             if removals.is_refused() {
@@ -84,7 +84,7 @@ pub(super) fn spawn<O: Objects>(service: &Rc<Service<O>>) {
     });
 }
 
-/// What is done to a file in the background.
+/// Background work on a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Chore {
     Settle,
@@ -110,8 +110,8 @@ impl<O: Objects> Service<O> {
         }
     }
 
-    /// Lets the logs go that a checkpoint covers where the disk has no room for longer ones. What allows it is a record
-    /// behind the checkpoint on stable storage, which else comes with the next changes and the next sync.
+    /// Drops the logs that a checkpoint covers when the disk has no room for longer ones. A record behind the
+    /// checkpoint on stable storage allows it, which else comes with the next changes and the next sync.
     async fn let_logs_go(self: &Rc<Self>) {
         if self.cx.meta_room() < MetaRoom::Scarce {
             return;
@@ -124,7 +124,7 @@ impl<O: Objects> Service<O> {
         if let Ok(((), append)) = changed {
             self.note(self.post(append).await);
         }
-        // What fails is in the store's state.
+        // A failure is in the store's state.
         let _ = self.sync().await;
         self.drop_logs().await;
         if self.cx.meta_room() == MetaRoom::Scarce {
@@ -145,7 +145,7 @@ impl<O: Objects> Service<O> {
     async fn expire_clients(self: &Rc<Self>) {
         let expired = self.manager.borrow().expired(self.cx.now());
         for client in expired {
-            // What fails is tried again in the next round: the client stays expired.
+            // A failure is retried in the next round: the client stays expired.
             let _ = self.expire(client).await;
         }
     }
@@ -162,9 +162,9 @@ impl<O: Objects> Service<O> {
         Ok(())
     }
 
-    /// When all clients of the last incarnation have spoken or are dead: locks are given, orphans go that nobody holds.
+    /// When all clients of the last incarnation have reclaimed or are dead: locks are given, unopened orphans go.
     async fn end_grace(self: &Rc<Self>) {
-        // What had no name in a backup may have been given one since.
+        // A file without a name in a backup may have been given one since.
         let is_frozen = self.manager.borrow().is_frozen();
         if self.manager.borrow().in_grace() || self.swept.get() || is_frozen {
             return;
@@ -177,7 +177,7 @@ impl<O: Objects> Service<O> {
         Ok(())
     }
 
-    /// Those of `all` that are not waiting for another try, at most `count`.
+    /// Files of `all` that are not waiting for a retry, at most `count`.
     fn due<T>(
         &self,
         chore: Chore,
@@ -188,7 +188,7 @@ impl<O: Objects> Service<O> {
         all.filter(|(file, _)| !retry_at.contains_key(&(chore, *file))).take(count).collect()
     }
 
-    /// Those that failed wait for another try.
+    /// Notes failed files, to be retried later.
     fn note_failures(
         &self,
         chore: Chore,
@@ -221,7 +221,7 @@ impl<O: Objects> Service<O> {
     }
 
     async fn settle(self: &Rc<Self>, file: FileId, client: u64) -> Result<(), Errno> {
-        // What is asked while a truncation goes over the objects may be neither of before nor of after.
+        // Replies during a truncation may be from neither before nor after it.
         let truncating = || self.manager.borrow().truncating().contains_key(&file);
         if truncating() {
             return Err(Errno::EAGAIN);
@@ -259,7 +259,7 @@ impl<O: Objects> Service<O> {
         self.note_failures(Chore::Remove, due.iter().copied().zip(removed.iter().copied()));
         let gone = due.into_iter().zip(removed).filter(|(_, removed)| removed.is_ok());
         let gone: Vec<FileId> = gone.map(|(file, _)| file).collect();
-        // What is not noted is removed once more.
+        // A removal that is not noted is repeated.
         !gone.is_empty() && self.note_removed(gone).await.is_ok()
     }
 

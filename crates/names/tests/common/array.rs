@@ -91,7 +91,7 @@ impl Array {
         let seat = &mut self.seats[at];
         seat.incarnation += 1;
         (seat.handle, seat.is_down) = (None, true);
-        // Nobody answers under the number until it starts again.
+        // The number has no node until it starts again.
         self.net.nodes[at] = node(at as u16 + 1, seat.incarnation);
     }
 

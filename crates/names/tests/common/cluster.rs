@@ -47,21 +47,21 @@ pub struct State {
     pub removals: Cell<usize>,
     /// The server whose objects were asked for last.
     pub listed: Cell<NodeId>,
-    /// How far each server was told that the manager is, and servers that do not answer about that.
+    /// The manager's state as each server was told, and servers that do not answer about that.
     pub witnesses: RefCell<BTreeMap<NodeId, Witness>>,
     pub others: RefCell<BTreeMap<(NodeId, NodeId), Witness>>,
     pub silent: RefCell<BTreeSet<NodeId>>,
     /// Set: no object is answered for.
     pub absent: Cell<bool>,
-    /// What objects say of themselves.
+    /// Objects' replies.
     pub columns: RefCell<BTreeMap<(NodeId, ObjectId), ObjectReply>>,
-    /// What they are to their columns, where they are no columns.
+    /// Objects' roles, where they are no columns.
     pub roles: RefCell<BTreeMap<(NodeId, ObjectId), Role>>,
     /// Descriptions that objects have, how often they were told, and which incarnation each server is.
     pub described: RefCell<BTreeMap<(Home, ObjectId), Description>>,
     pub descriptions: Cell<usize>,
     pub verifier: Cell<u64>,
-    /// What the servers have, and what they set aside.
+    /// Objects on the servers, and those set aside.
     pub stored: RefCell<BTreeSet<(NodeId, ObjectId)>>,
     pub aside: RefCell<BTreeSet<(NodeId, ObjectId)>>,
 }
@@ -303,7 +303,7 @@ pub struct Cluster {
     pub stalled: bool,
     /// Room for a record; a checkpoint needs more.
     pub room: usize,
-    /// What the store of the next incarnation holds beside its checkpoint.
+    /// Overlay of the next incarnation's store.
     pub overlay_bytes_max: usize,
 }
 

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use store::{Append, MemoryBackend, MemoryLogs, Store};
 use wire::{Errno, FileId, NodeId, Time, VolumeId, Wall};
 
-/// What a task of a node will bring.
+/// Result of a task of a node.
 pub type Output<T> = Rc<RefCell<Option<T>>>;
 
 /// Takes turns of a millisecond until a task has ended.
