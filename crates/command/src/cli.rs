@@ -80,11 +80,11 @@ pub enum Command {
     Rm(Rm),
     /// Show what the cluster knows of a file: attributes, layout, where its columns are
     Stat(Paths),
-    /// Say which files will be read soon, in order: the servers bring them from their disks into memory
+    /// Announce files that will be read soon, in order: the servers bring them from their disks into memory
     Prefetch(Prefetch),
     /// Show room on the cluster
     Df(Target),
-    /// Say whether all is well, and list machines; the exit code is 1 when it is not
+    /// Show problems and list machines; the exit code is 1 when there is a problem
     Status(Status),
     /// For monitors: prints nothing and exits with 0 when all is well, else prints the problem and exits with 1
     Health(Target),
@@ -113,7 +113,7 @@ pub enum Command {
     /// Measure, each beside its baseline in the same run
     #[command(subcommand)]
     Bench(Bench),
-    /// Run a program with so much of its large memory here, and the rest in a file or in the cluster's memory
+    /// Run a program with a part of its large memory here, and the rest in a file or in the cluster's memory
     Run(RunProgram),
     /// Waits for the end of a program of `run`, and has its pages forgotten: started by it
     #[command(hide = true)]
@@ -187,7 +187,7 @@ pub struct Demo {
     after_help = "Memory: all of it together takes at most an eighth of this machine's, as it is used; little at the start.\n`pool` and `cache` under [memory] in DIR/ioN.toml, written when the directory is made, say otherwise.\nIts log: DIR/log/up.log."
 )]
 pub struct Up {
-    /// Where the cluster's data is kept; made when it is not there
+    /// Directory of the cluster's data; made if it does not exist
     #[arg(long, default_value = "trapeze-data")]
     pub dir: PathBuf,
     /// I/O servers, when the directory is made; default 4
@@ -233,7 +233,7 @@ pub struct Up {
 
 #[derive(Debug, Args)]
 pub struct Init {
-    /// Where this machine's configuration and the name space are kept
+    /// Directory of this machine's configuration and of the name space
     #[arg(long, default_value = "trapeze-machine")]
     pub dir: PathBuf,
     /// The address that the other machines reach this one by
@@ -266,13 +266,13 @@ pub struct Join {
     /// Read the token from the first line of this file
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
-    /// Where this machine's configuration is kept
+    /// Directory of this machine's configuration
     #[arg(long, default_value = "trapeze-machine")]
     pub dir: PathBuf,
     /// The address that the other machines reach this one by
     #[arg(long, value_name = "HOST:PORT")]
     pub listen: String,
-    /// What it is for; may be repeated. A manager takes over its share of the name space as soon as it is started
+    /// Role of this machine; may be repeated. A manager takes over its share of the name space as soon as it is started
     #[arg(long = "role", value_enum, default_values_t = [JoinRole::Io])]
     pub roles: Vec<JoinRole>,
     /// A directory for objects, one for each disk; may be repeated. Default of an I/O server: DIR/disk0
@@ -378,7 +378,7 @@ pub struct Status {
     /// Also every disk, memory, links and calls, with their counters
     #[arg(long)]
     pub all: bool,
-    /// Show it again every so many seconds, until Ctrl-C
+    /// Repeat it with this pause, until Ctrl-C
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub watch: Option<u64>,
 }
@@ -402,14 +402,14 @@ pub struct Top {
 pub struct Metrics {
     #[command(flatten)]
     pub target: Target,
-    /// Where it is asked over HTTP, at /metrics
+    /// Address for Prometheus, over HTTP at /metrics
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:9464")]
     pub listen: String,
 }
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A server that was added takes its share:\n  trapeze rebalance -c DIR\nA server goes:\n  trapeze rebalance -c DIR --off io3     then stop it when this says that it holds nothing\n\nA run that was interrupted is simply repeated."
+    after_help = "A server that was added takes its share:\n  trapeze rebalance -c DIR\nTo remove a server:\n  trapeze rebalance -c DIR --off io3     then stop it when this says that it holds nothing\n\nAn interrupted run can be repeated."
 )]
 pub struct Rebalance {
     #[command(flatten)]
@@ -417,13 +417,13 @@ pub struct Rebalance {
     /// Only files under this path of the cluster
     #[arg(default_value = "/", value_parser = in_cluster())]
     pub path: PathBuf,
-    /// Move everything off the server with this name, which gets nothing new; may be repeated
+    /// Move all data off the server with this name, which gets no new data; may be repeated
     #[arg(long, value_name = "SERVER")]
     pub off: Vec<String>,
     /// The server with this name gets its share again; may be repeated
     #[arg(long, value_name = "SERVER")]
     pub back: Vec<String>,
-    /// Also give files columns on disks where they have none, for data written behind their present ends
+    /// Also give files columns on disks where they have none, for data appended later
     #[arg(long)]
     pub widen: bool,
     /// Most bytes a second; 0 is as fast as it goes

@@ -21,7 +21,7 @@ pub struct Lending {
     /// Memory of this machine for the cluster's network memory, beside all other; without it none
     #[arg(long, value_name = "SIZE")]
     pub lend: Option<Size>,
-    /// Of what is lent, what this machine's own pages can always have; default a quarter
+    /// Part of the lent memory that this machine's own pages can always have; default a quarter
     #[arg(long, value_name = "SIZE", requires = "lend")]
     pub keep: Option<Size>,
     /// Memory of this machine that is left to its other programs: with less, it lends less for a while; 0 never does.

@@ -16,7 +16,7 @@ pub struct Period(Option<f64>);
 /// The flag: of `serve` and `up` in place of what configurations say; `init` and `join` write it to theirs.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub struct Scrubbing {
-    /// In so many days everything that a machine keeps, objects and names, is read once and compared with its
+    /// Days in which all data of a machine, objects and names, is read once and compared with its
     /// checksums; or off. Default: what the configuration says, else 7
     #[arg(long, value_name = "DAYS|off")]
     pub scrub: Option<Period>,

@@ -38,10 +38,10 @@ use netmem::{PageId, Run, Service, Version};
 fn what_will_be_used(service: Service, [first, other]: [PageId; 2], pages: &[PageId]) -> Outcome {
     // begin
     let plan = service.plan_use(Version(0), 4096)?; // any version, pages of 4 KiB
-    plan.add(Run::new(first, 1000))?; // a thousand neighbours
+    plan.add(Run::new(first, 1000))?; // a thousand adjacent pages
     plan.add(Run::between(other, 9_000, 3))?; // every third page up to index 9,000
     plan.add_list(pages); // any order
-    // ... service.get(..) as before; what was said is taken back when `plan` is dropped
+    // ... service.get(..) as before; dropping `plan` withdraws the announcements
     service.hint_run(Run::new(first, 16), Hint::WillNeed { bytes: 4096 }); // soon
     service.hint_run(Run::new(first, 1000), Hint::DontNeed); // not soon: clean copies leave
     // end

@@ -63,7 +63,7 @@ pub struct Cp {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Through a mount, its reader then finds each file here as it comes to it:\n  trapeze prefetch /mnt/data/batch-17/* && train /mnt/data/batch-17\n\nAs :/path only the servers' memory is filled, for whichever client reads then.\nHints take a part of the servers' memory and are forgotten when they do not come true; they change no byte that is read."
+    after_help = "Through a mount, its reader then finds each file here as it comes to it:\n  trapeze prefetch /mnt/data/batch-17/* && train /mnt/data/batch-17\n\nAs :/path only the servers' memory is filled, for any client that reads then.\nHints take a part of the servers' memory and are forgotten when they prove wrong; they change no byte that is read."
 )]
 pub struct Prefetch {
     #[command(flatten)]

@@ -13,7 +13,7 @@ pub const DEFAULT_TENANT: &str = "default";
 
 #[derive(Clone, Debug, Args)]
 #[command(
-    mut_arg("lend", |lend| lend.help("Memory of this machine for the cluster's network memory, beside that of the items; 64M when nothing is said")),
+    mut_arg("lend", |lend| lend.help("Memory of this machine for the cluster's network memory, beside that of the items; default 64M")),
     after_help = "Without --memcached and --resp both listen at their usual ports of 127.0.0.1.\n\nTwo tenants with key spaces of their own:\n  trapeze memory --memory 1G --memcached 127.0.0.1:11211/web --resp 127.0.0.1:6379/jobs \\\n    --tenant web:min=256M --tenant jobs:max=512M\n\nThere is no encryption, and without --resp-password no password: listen where only friends can reach."
 )]
 pub struct Memory {
@@ -33,7 +33,7 @@ pub struct Memory {
     /// Longest value. Default: 64M, or a quarter of the memory if that is less
     #[arg(long, value_name = "SIZE")]
     pub value_max: Option<Size>,
-    /// What a tenant has at least and at most here, and at most in other members' memory, as in
+    /// Least and most memory of a tenant here, and most in other members' memory, as in
     /// web:min=64M,max=1G,away=4G; may be repeated
     #[arg(long = "tenant", value_name = "NAME[:min=SIZE][,max=SIZE][,away=SIZE]")]
     pub tenants: Vec<Tenant>,
@@ -49,8 +49,8 @@ pub struct Memory {
     /// Take all of the memory from the system at the start
     #[arg(long)]
     pub prefault: bool,
-    /// Where Prometheus asks this server for its numbers over HTTP, at /metrics; a member of a cluster tells the
-    /// cluster's `trapeze metrics`
+    /// Address for Prometheus, over HTTP at /metrics; a member of a cluster is in the
+    /// cluster's `trapeze metrics` instead
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "cluster")]
     pub metrics: Option<String>,
     #[command(flatten)]
@@ -70,7 +70,7 @@ pub struct Member {
     /// Do not encrypt TCP; every machine of the cluster must agree
     #[arg(long, requires = "cluster")]
     pub insecure: bool,
-    /// Where other machines reach this one; not needed when all of the cluster is on this machine
+    /// Address for other machines of the cluster; not needed when all of it is on this machine
     #[arg(long, value_name = "HOST:PORT", requires = "cluster")]
     pub listen: Option<String>,
     #[command(flatten)]

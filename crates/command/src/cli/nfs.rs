@@ -10,7 +10,7 @@ use trapeze::size::Size;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "All of the volume to the clients of a network, read and write:\n  trapeze nfs DIR --listen 192.168.1.10 --export '/:192.168.1.0/24(rw)'\nand there:\n  mount -t nfs -o vers=3,nolock 192.168.1.10:/ /mnt\n\nThere is no encryption, and clients are known by their addresses: listen where only friends can reach."
+    after_help = "All of the volume to the clients of a network, read and write:\n  trapeze nfs DIR --listen 192.168.1.10 --export '/:192.168.1.0/24(rw)'\nand there:\n  mount -t nfs -o vers=3,nolock 192.168.1.10:/ /mnt\n\nThere is no encryption, and clients are known by their addresses: listen only on networks that you trust."
 )]
 pub struct ServeNfs {
     /// The cluster, unless TRAPEZE_CLUSTER or --cluster names it
@@ -26,10 +26,10 @@ pub struct ServeNfs {
     /// Do not encrypt TCP between machines of the cluster
     #[arg(long)]
     pub insecure: bool,
-    /// Address for clients of NFS; the port is 2049 unless it is said
+    /// Address for clients of NFS; default port 2049
     #[arg(long, value_name = "HOST[:PORT]", default_value = "127.0.0.1")]
     pub listen: String,
-    /// Serve nothing: release the locks of this client, which is gone for good and will not say so, at the servers of
+    /// Serve nothing: release the locks of this client, which is gone for good, at the servers of
     /// NFS on the manager's machine
     #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["listen", "exports", "exports_file", "portmap", "mount_udp"])]
     pub release_locks: Option<IpAddr>,

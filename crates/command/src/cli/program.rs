@@ -26,7 +26,7 @@ pub struct RunProgram {
     /// Do not encrypt TCP; every machine of the cluster must agree
     #[arg(long)]
     pub insecure: bool,
-    /// Pieces of memory from this size on are meant
+    /// Least size of the allocations to take
     #[arg(long, value_name = "SIZE", default_value = "1M")]
     pub from: Size,
     /// Say at the end which pages came and left
