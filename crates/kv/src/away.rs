@@ -19,7 +19,7 @@ use std::rc::Rc;
 /// Memory that the world has elsewhere.
 #[derive(Clone, Debug)]
 pub struct AwayConfig {
-    /// Where pages wait until the world has taken them away. What there is no frame for is evicted for good.
+    /// Frames for pages until the world has taken them away. A value without frames is evicted for good.
     pub frames: Frames,
     /// Bytes of pages that may be away, of all tenants.
     pub bytes_max: usize,
@@ -28,9 +28,9 @@ pub struct AwayConfig {
 /// A page that is away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageRef {
-    /// Which page.
+    /// The page's index.
     pub index: u64,
-    /// Which content of it: greater than in every earlier use.
+    /// Version of its content: greater than in every earlier use.
     pub version: u64,
     /// Bytes of the content, at most [`EXTENT_BYTES`](crate::limits::EXTENT_BYTES).
     pub bytes: u32,
@@ -49,7 +49,7 @@ impl Trip {
     /// Bytes of memory that it takes here.
     pub const BYTES: usize = size_of::<Trip>() + 2 * size_of::<usize>();
 
-    /// Where the pages are, in order.
+    /// The pages, in order.
     pub fn places(&self) -> &[PageRef] {
         &self.places
     }
@@ -97,7 +97,7 @@ struct Slots {
     versions: Vec<u64>,
     /// Indices that nothing is at.
     free: Vec<u64>,
-    /// Contents that nobody wants any more; the world does not know yet.
+    /// Contents that are not needed any more; the world does not know yet.
     ended: Vec<PageRef>,
     /// Bytes of pages that the world does not have yet.
     leaving_bytes: usize,
@@ -127,7 +127,7 @@ pub struct Wish {
 }
 
 impl Wish {
-    /// What is sent, with the value's pages.
+    /// Sends the reply, with the value's pages.
     pub(crate) fn grant(self, pages: &[Frame]) {
         let mut chunks = vec![Chunk::Text(self.head)];
         let body = Body::new(pages.to_vec(), None);
@@ -160,7 +160,7 @@ pub struct Fetch {
 }
 
 impl Fetch {
-    /// Where the pages are.
+    /// The pages.
     pub fn trip(&self) -> &Trip {
         &self.trip
     }
@@ -180,7 +180,7 @@ impl Store {
     }
 }
 
-/// What is away, and what is to be done.
+/// Values that are away, and the work on them.
 #[derive(Debug)]
 pub(crate) struct Away {
     pub frames: Frames,
@@ -213,7 +213,7 @@ impl Away {
         Some(trip)
     }
 
-    /// The next page that nobody asks for any more.
+    /// The next page that is not needed any more.
     pub fn poll_ended(&mut self) -> Option<PageRef> {
         let mut slots = self.slots.borrow_mut();
         let place = slots.ended.pop()?;

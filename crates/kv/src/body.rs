@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::rc::Rc;
 
-/// What a tenant has of the pool for long values.
+/// A tenant's memory of the pool for long values.
 #[derive(Debug, Default)]
 pub struct Account {
     bytes: Cell<usize>,
@@ -20,7 +20,7 @@ impl Account {
         self.bytes.get()
     }
 
-    /// What no eviction frees: of values that arrive, are sent or are carried.
+    /// Bytes that no eviction frees: of values that arrive, are sent or are carried.
     pub fn held_bytes(&self) -> usize {
         self.held.get()
     }
@@ -48,7 +48,7 @@ impl Charge {
         self.account.held.set(self.account.held.get() + bytes);
     }
 
-    /// How many.
+    /// Number of bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -89,7 +89,7 @@ pub struct Body {
     charge: Option<Charge>,
     /// It is an item's.
     stored: Cell<bool>,
-    /// What is left of it to be sent or carried.
+    /// References to it that are to be sent or carried.
     pieces: Cell<u32>,
 }
 
@@ -159,7 +159,7 @@ impl Stored {
         Stored(body)
     }
 
-    /// Which.
+    /// The value.
     pub fn body(&self) -> &Rc<Body> {
         &self.0
     }
@@ -194,7 +194,7 @@ impl Piece {
         &self.body.extents()[self.extent as usize][self.start as usize..self.end as usize]
     }
 
-    /// How many.
+    /// Number of bytes.
     pub fn len(&self) -> usize {
         (self.end - self.start) as usize
     }

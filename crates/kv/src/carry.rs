@@ -39,7 +39,7 @@ impl Dialect {
         self.version
     }
 
-    /// What [`code`](Dialect::code) gave.
+    /// The dialect with this [`code`](Dialect::code).
     pub fn of_code(code: u8) -> Option<Dialect> {
         match code {
             0 => Some(Dialect::MEMCACHED),
@@ -54,7 +54,7 @@ impl Dialect {
     }
 }
 
-/// Where a command goes.
+/// Destination of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// To the owner of a slot of keys.
@@ -78,7 +78,7 @@ pub(crate) enum Join {
     Same,
     /// Arrays of Redis's protocol, which become one.
     Arrays,
-    /// Whatever they are, this is answered.
+    /// This is the answer, whatever they are.
     Instead(&'static [u8]),
     /// They are noted, and `OK` is answered.
     Noted(Note),
@@ -126,7 +126,7 @@ pub enum Unanswered {
 pub struct Carry {
     /// The tenant of the keys.
     pub tenant: TenantNo,
-    /// What the commands are written in.
+    /// The commands' dialect.
     pub dialect: Dialect,
     /// The commands, and where each goes.
     pub(crate) parts: Vec<(Target, Rope)>,
@@ -137,7 +137,7 @@ pub struct Carry {
     /// Whether the answer of one that changes something may be as long as a value.
     pub long: bool,
     pub(crate) join: Join,
-    /// What is answered for a read when the owner does not answer.
+    /// The answer to a read when the owner does not answer.
     pub(crate) miss: Vec<u8>,
     pub(crate) later: Later,
     /// Counted until it is answered.
@@ -163,8 +163,8 @@ impl Carry {
         self.later.answer(rope.into_chunks());
     }
 
-    /// Whether answers that are missing leave the others as they are. Where an `END` follows, an error would be one
-    /// answer too many: whoever asks would take the `END` for the answer to his next command.
+    /// Whether missing answers leave the others as they are. If an `END` follows, an error would be one answer too
+    /// many: the client would take the `END` for the answer to its next command.
     fn takes_what_comes(&self) -> bool {
         match &self.join {
             Join::WithoutEnd => true,

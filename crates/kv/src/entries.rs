@@ -10,10 +10,10 @@ pub const ENTRY_BYTES: usize = size_of::<Entry>();
 /// Places of a block.
 pub const BLOCK: usize = 1024;
 
-/// What is known of an item beside its key and its value.
+/// Properties of an item beside its key and its value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Item {
-    /// What the client stored with it.
+    /// Flags that the client stored with it.
     pub flags: u32,
     /// Changes with every change of the value.
     pub cas: u64,

@@ -4,10 +4,10 @@
 //! is put at the young end with one less (the clock with reference counts of Smith 1978, as in CacheLib and S3-FIFO,
 //! SOSP'23). So a read writes two words and moves nothing.
 //!
-//! Memory is counted as an item's chunk and its entry, and the pages of long values as long as anybody has them: items,
-//! half commands, unread answers. Who needs room takes it from itself when it is at its most, and else from the tenant
-//! that has most above its least. What half commands and answers have cannot be taken back, so it may never come to
-//! more than what is promised to others leaves.
+//! Memory is counted as an item's chunk and its entry, and the pages of long values as long as they are referenced: by
+//! items, half commands, unread answers. Room is taken from the tenant that needs it when it is at its most, and else
+//! from the tenant that has most above its least. Memory of half commands and answers cannot be taken back, so it never
+//! comes to more than is left beside what is promised to others.
 
 mod away;
 mod cluster;
@@ -34,29 +34,29 @@ use std::ops::Range;
 use std::rc::Rc;
 use wire::mix;
 
-/// What a server keeps items in.
+/// Settings of the table.
 #[derive(Clone, Debug)]
 pub struct ItemsConfig {
     /// Bytes of memory of all items.
     pub memory_bytes: usize,
     /// Bytes of the longest value.
     pub value_bytes_max: usize,
-    /// Of the hash: nobody outside can find keys that collide.
+    /// Seed of the hash: a client cannot find keys that collide.
     pub seed: u64,
     /// At least one.
     pub tenants: Vec<TenantConfig>,
 }
 
-/// What the world tells about the server, for `stats` and `INFO`.
+/// Facts about the server, for `stats` and `INFO`.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    /// What clients of Redis have to say before anything else.
+    /// Password that clients of Redis give before anything else.
     pub password: Option<Rc<str>>,
     /// The process.
     pub process: u32,
     /// When it started.
     pub started_ms: u64,
-    /// Where it listens, the port.
+    /// Port that it listens at.
     pub port: u16,
     /// Connections open.
     pub connections: u64,
@@ -77,7 +77,7 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// What the process uses now, as far as the world tells.
+    /// The process's present usage, as far as it is known.
     pub fn used(&self) -> Usage {
         self.usage.map(|usage| usage()).unwrap_or_default()
     }
@@ -115,7 +115,7 @@ impl Content<'_> {
     }
 }
 
-/// What is stored with a value.
+/// Properties that are stored with a value.
 #[derive(Clone, Copy, Debug)]
 pub struct Placed {
     /// The client's own.
@@ -267,7 +267,7 @@ impl Items {
         item.fetched = true;
     }
 
-    /// What is known of it.
+    /// Properties of the item.
     pub fn item(&self, at: ItemNo) -> &Item {
         &self.entries.get(at.0).item
     }
@@ -302,7 +302,7 @@ impl Items {
         mortals.ends_ms += if comes { change } else { -change };
     }
 
-    /// How many items of a tenant end at some time, and how far that is on average, in milliseconds.
+    /// Number of a tenant's items that expire, and their average time left, in milliseconds.
     pub fn expiring(&self, tenant: TenantNo, moment: Moment) -> (usize, u64) {
         let Mortals { items, ends_ms } = self.tenants[usize::from(tenant.0)].mortals;
         let mean = ends_ms.checked_div(items as i128).unwrap_or(0);
@@ -518,7 +518,7 @@ impl Items {
         self.entries.get_mut(at).next = after;
     }
 
-    /// What the server is, as the world told.
+    /// Facts about the server.
     pub fn facts(&self) -> &Facts {
         &self.facts
     }
@@ -528,7 +528,7 @@ impl Items {
         &mut self.facts
     }
 
-    /// What a tenant's items have been through.
+    /// Counters of a tenant's items.
     pub fn counters(&self, tenant: TenantNo) -> Counters {
         self.tenants[usize::from(tenant.0)].counters
     }
@@ -546,12 +546,12 @@ impl Items {
         (0..self.tenants.len() as u16).map(TenantNo)
     }
 
-    /// What a tenant gets.
+    /// Settings of a tenant.
     pub fn tenant(&self, tenant: TenantNo) -> &TenantConfig {
         &self.tenants[usize::from(tenant.0)].config
     }
 
-    /// How many items a tenant has, also such whose time has passed, and all bytes of memory that it has.
+    /// Number of a tenant's items, expired ones among them, and all bytes of its memory.
     pub fn holds(&self, tenant: TenantNo) -> (usize, usize) {
         let tenant = &self.tenants[usize::from(tenant.0)];
         (tenant.items, tenant.bytes())

@@ -57,7 +57,7 @@ pub const OUTPUT_BYTES_MAX: usize = 512 << 10;
 /// Arguments of one RESP command (Redis before 7.0: as many).
 pub const ARGUMENTS_MAX: usize = 1 << 20;
 /// Bytes of the short arguments of one RESP command, with 16 for each: a million keys of 8 bytes, or 100,000 of 235.
-/// What is made room for is at most twice that, three quarters of what all connections may keep.
+/// The room made for them is at most twice that, three quarters of what all connections may keep.
 pub const ARGUMENT_BYTES_MAX: usize = 24 << 20;
 /// Arguments of a transaction's commands: 21,845 SET. Answers with their values, those that are copied, have 2 KiB for
 /// each at the most: 128 MiB.

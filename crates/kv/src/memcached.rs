@@ -16,7 +16,7 @@ use crate::value::Draft;
 use std::borrow::Cow;
 use text::Reading;
 
-/// What libmemcached and others parse: major, minor and micro number. The major one must not be 0.
+/// Version that libmemcached and others parse: major, minor and micro number. The major one must not be 0.
 pub const VERSION: &str = concat!("1.6.18-trapeze-", env!("CARGO_PKG_VERSION"));
 
 const ERROR: &[u8] = b"ERROR\r\n";
@@ -40,7 +40,7 @@ enum State {
     Discarding(usize),
     /// In the middle of the keys of a long `get`.
     Getting(Reading),
-    /// What is left of such a line is no command; so many bytes of it are passed over.
+    /// The rest of such a line is no command; so many bytes of it are passed over.
     Passing(usize),
 }
 
@@ -89,7 +89,7 @@ fn is_key(key: &[u8]) -> bool {
 }
 
 impl Memcached {
-    /// Where the next bytes of a long value belong.
+    /// Room for the next bytes of a long value.
     pub fn gap(&mut self) -> &mut [u8] {
         match &mut self.0 {
             State::Storing(storing) => storing.draft.gap(),
@@ -317,7 +317,7 @@ impl Memcached {
     }
 }
 
-/// What is announced; else what to answer, and the length if that is known.
+/// The announced value; else the answer, and the length if that is known.
 fn announce(line: &[u8]) -> Result<Announced<'_>, (&'static [u8], Option<usize>)> {
     match line.starts_with(b"ms") {
         true => meta::announce(line),

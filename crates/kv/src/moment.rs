@@ -18,8 +18,8 @@ pub struct Moment {
 impl Moment {
     /// By the world's two clocks.
     pub fn new(now: Time, wall: Wall) -> Moment {
-        // Where each is truncated by itself, the two are a millisecond closer or further apart from one moment to the
-        // next, and so is a date that is kept by the one and told by the other.
+        // Truncated each by itself, the two would be a millisecond closer or further apart from one moment to the next,
+        // and so would a date that is kept by the one and shown by the other.
         let apart_ms = (wall.since_epoch() - i128::from(now.0)).div_euclid(1_000_000);
         let now_ms = now.0 / 1_000_000;
         let wall_ms = u64::try_from(i128::from(now_ms) + apart_ms).unwrap_or_default();

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// What waits, in order.
+/// Output that waits, in order.
 #[derive(Debug, Default)]
 pub struct Out {
     text: Vec<u8>,
@@ -32,7 +32,7 @@ pub(crate) enum Seat {
     Carried(u32),
 }
 
-/// A reply that comes later. What is behind it waits, so that answers stay in order.
+/// A reply that comes later. Replies behind it wait, so that answers stay in order.
 #[derive(Clone, Debug)]
 pub(crate) struct Later(Rc<Reply>);
 
@@ -64,7 +64,7 @@ enum Part {
     Value(Piece),
     /// Text that came later, from the given byte on.
     Told(Vec<u8>, usize),
-    /// What is to come, and the bytes that it is expected to have.
+    /// The reply to come, and its expected bytes.
     Later(Later, usize),
 }
 
@@ -94,7 +94,7 @@ impl Out {
         self.changes && self.laters > 0
     }
 
-    /// What was added last comes from another node.
+    /// The last addition comes from another node.
     pub(crate) fn note_carried(&mut self, changes: bool) {
         self.changes = changes || self.waits_for_change();
     }
@@ -262,7 +262,7 @@ impl Out {
         self.written(to.len() - before);
     }
 
-    /// All that waits, when all of it has come.
+    /// All output, once it is complete.
     pub(crate) fn into_rope(self) -> Rope {
         let text = self.text;
         let chunks = self.parts.into_iter().filter_map(|part| match part {

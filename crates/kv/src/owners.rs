@@ -1,9 +1,9 @@
-//! Which node keeps a key, when several front ends are one key space.
+//! Owners of keys, when several front ends are one key space.
 //!
 //! Keys fall into slots, and a slot's owner is the first node of netmem's weighted rendezvous hashing among the members
-//! that serve keys. A view is *settled* here when every other member has said that it knows it: from then on nobody
-//! serves by an earlier one. What a node has of a slot that it owned, lost and owns again is not the slot's content any
-//! more: an item counts only if it was stored since the node owns its slot.
+//! that serve keys. A view is *settled* here when every other member has acknowledged it: from then on no member serves
+//! by an earlier one. Items of a slot that a node owned, lost and owns again are not the slot's content any more: an
+//! item counts only if it was stored since the node owns its slot.
 
 use crate::carry::Target;
 use crate::moment::Moment;
@@ -119,7 +119,8 @@ impl Owners {
         (self.slots, self.settled) = (slots, true);
     }
 
-    /// Until then nobody takes this node, in this incarnation, for dead, so what it says of its keys is true.
+    /// Extends the period in which no other node takes this one, in this incarnation, for dead, so that its answers
+    /// hold.
     pub fn handle_lease(&mut self, incarnation: u64, until: Time) {
         // a moment is truncated to milliseconds, and so is what it is compared with
         self.membership.handle_lease(incarnation, Time(until.0 / MS * MS));
@@ -130,7 +131,7 @@ impl Owners {
         self.slots.as_ref().filter(|_| self.settled).map(|slots| slots.slot(slot).primary)
     }
 
-    /// Where a command goes that is for one node; `None` while the view is not settled.
+    /// The node for a command with one owner; `None` while the view is not settled.
     pub(crate) fn whose(&self, target: Target) -> Option<NodeId> {
         match target {
             Target::Slot(slot) => self.owner(slot),
@@ -157,7 +158,7 @@ impl Owners {
         !self.membership.is_doubtful(Time(moment.now_ms * MS))
     }
 
-    /// What an item that is stored now is marked with.
+    /// Mark of items that are stored now.
     pub(crate) fn generation(&self) -> u32 {
         self.generation
     }

@@ -45,7 +45,7 @@ pub struct Resp {
     client: Client,
 }
 
-/// What the client said of itself.
+/// State of a client.
 #[derive(Debug)]
 pub struct Client {
     /// 2 or 3.
@@ -59,7 +59,7 @@ pub struct Client {
     pub queue: Option<Box<multi::Queue>>,
     /// Keys that must not have changed when it ends.
     pub watched: Vec<multi::Watch>,
-    /// What a transaction works on was asked for.
+    /// The values that a transaction needs were requested.
     pub brought: bool,
     /// Whether it gave the password, where there is one.
     pub proved: bool,
@@ -79,7 +79,7 @@ impl Client {
         }
     }
 
-    /// Whether it may do nothing yet but give the password. What another node has carried here was asked there.
+    /// Whether it must give the password first. A command that another node has carried here was checked there.
     fn is_stranger(&self, turn: &Turn<'_>) -> bool {
         let asked = !self.proved && turn.items.facts().password.is_some();
         asked && matches!(turn.seat, Seat::Connection(_))
@@ -125,7 +125,7 @@ pub struct Args<'a> {
 }
 
 impl<'a> Args<'a> {
-    /// How many.
+    /// Number of arguments.
     pub fn len(&self) -> usize {
         self.args.len()
     }
@@ -173,7 +173,7 @@ impl<'a> Args<'a> {
     }
 }
 
-/// What stands at the beginning of the input.
+/// The parsed beginning of the input.
 enum Parsed {
     /// A whole command of so many bytes.
     Whole(ArrayVec<Arg, WHOLE_ARGUMENTS>, usize),
@@ -196,7 +196,7 @@ fn header(input: &[u8], at: usize) -> Result<Option<(i64, usize)>, ()> {
     Ok(Some((integer(text).ok_or(())?, at + 1 + end + 1)))
 }
 
-/// What is wrong with the protocol.
+/// Error of the protocol.
 type Why = Cow<'static, str>;
 const BAD_COUNT: Why = Cow::Borrowed("invalid multibulk length");
 const BAD_BULK: Why = Cow::Borrowed("invalid bulk length");
@@ -237,7 +237,7 @@ fn half(input: &[u8], at: usize) -> Parsed {
     }
 }
 
-/// Where the bytes of the bulk string at `at` are; `None` when it is not all here.
+/// Bounds of the bulk string at `at`; `None` when it is not all here.
 fn bulk(input: &[u8], at: usize) -> Result<Option<(usize, usize)>, Why> {
     let Some((len, start)) = bulk_header(input, at)? else { return Ok(None) };
     let end = start + len;
@@ -290,7 +290,7 @@ impl Resp {
         self.gather.as_ref().map_or(0, Gather::draft_bytes)
     }
 
-    /// Where the next bytes of a long value belong.
+    /// Room for the next bytes of a long value.
     pub fn gap(&mut self) -> &mut [u8] {
         match self.gather.as_mut().and_then(|gather| gather.draft.as_mut()) {
             Some(draft) => draft.gap(),

@@ -1,5 +1,5 @@
-//! What takes time: values go to network memory and come back, commands go to other nodes. Tasks of the node beside the
-//! plain structs.
+//! Slow work: values go to network memory and come back, commands go to other nodes. Tasks of the node beside the plain
+//! structs.
 
 mod carry;
 mod run;
@@ -28,7 +28,7 @@ struct Inner {
     cx: Cx,
     items: Rc<RefCell<Items>>,
     memory: Service,
-    /// How many nodes may go down before a value is lost.
+    /// Copies of a value, which decide how many nodes may go down before it is lost.
     class: Class,
     space: SpaceId,
     stores: Idle,
@@ -36,7 +36,7 @@ struct Inner {
     carries: Idle,
     /// One for each task that executes commands of other nodes: replies that it waits for have come.
     replies: Vec<Notify>,
-    /// Where commands of other nodes are put together for a session.
+    /// Buffer in which commands of other nodes are put together for a session.
     input: RefCell<Box<[u8]>>,
     view_changed: Notify,
     long: run::Long,
@@ -122,7 +122,7 @@ impl Courier {
         (PageId { space: self.0.space, index: place.index }, Version(place.version))
     }
 
-    /// Pages that nobody asks for any more make room for others, here and wherever they are.
+    /// Frees pages that are not needed any more, here and on other nodes.
     fn forget(&self) {
         loop {
             let ended = self.0.items.borrow_mut().poll_ended();

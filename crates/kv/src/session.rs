@@ -15,10 +15,10 @@ use crate::turn::{Step, Turn};
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// How far it came.
+/// Progress of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// All that was complete is done.
+    /// All complete commands are done.
     Waiting,
     /// So much output waits, or something in it is still to come, that the rest was kept: to be run again when it is
     /// written.
@@ -107,21 +107,21 @@ impl Session {
         self.tenant
     }
 
-    /// Of what it has, what is read again in front of what comes next.
+    /// Kept bytes that are read again in front of the next ones.
     pub fn kept_bytes(&self) -> usize {
         self.kept.len()
     }
 
-    /// Puts what it kept at the beginning of `input`; how many bytes. What comes next belongs behind them.
+    /// Puts the kept bytes at the beginning of `input`; returns their number. The next bytes belong behind them.
     pub fn begin_input(&mut self, input: &mut [u8]) -> usize {
         let kept = std::mem::take(&mut self.kept);
         input[..kept.len()].copy_from_slice(&kept);
         kept.len()
     }
 
-    /// Where the next bytes of a long value belong; empty when there is no such place.
+    /// Room for the next bytes of a long value; empty when there is none.
     pub fn gap(&mut self) -> &mut [u8] {
-        // What was kept comes first.
+        // Kept bytes come first.
         match (&mut self.speaker, self.kept.is_empty()) {
             (Speaker::Memcached(memcached), true) => memcached.gap(),
             (Speaker::Resp(resp), true) => resp.gap(),

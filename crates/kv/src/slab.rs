@@ -17,7 +17,7 @@ const NONE: u32 = u32::MAX;
 const _: () = assert!(PAGE_BYTES / SIZES[0] <= 64, "a page has a bit for each of its chunks");
 const _: () = assert!(SIZES[SIZES.len() - 1] == PAGE_BYTES, "the longest chunk is a page");
 
-/// Where a chunk is.
+/// Place of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chunk {
     page: u32,
@@ -166,7 +166,7 @@ impl Slab {
         &mut page.frame[usize::from(chunk.slot) * size..][..size]
     }
 
-    /// What the chunk's owner keeps in it.
+    /// The chunk's content.
     pub fn get(&self, chunk: Chunk) -> &[u8] {
         let page = self.page(chunk.page);
         let size = page.size();

@@ -5,10 +5,10 @@ use crate::ids::NONE;
 use crate::limits::{MEMORY_BYTES_MIN, TENANTS_MAX};
 use std::rc::Rc;
 
-/// What a tenant gets.
+/// Settings of a tenant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TenantConfig {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// Bytes that are not taken from it for others.
     pub min_bytes: usize,
@@ -18,7 +18,7 @@ pub struct TenantConfig {
     pub away_max_bytes: usize,
 }
 
-/// What a tenant's items have been through.
+/// Counters of a tenant's items.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Reads that found an item.
@@ -29,7 +29,7 @@ pub struct Counters {
     pub stored: u64,
     /// Items that left to make room.
     pub evicted: u64,
-    /// Items whose time had passed when somebody looked.
+    /// Expired items that were found and removed.
     pub expired: u64,
     /// Values that there was no room for.
     pub no_room: u64,
@@ -73,7 +73,7 @@ pub enum BadTenants {
     Promised {
         /// The sum of what they get at least.
         promised: usize,
-        /// What there is.
+        /// All memory.
         memory: usize,
     },
     /// Hardly any.
@@ -148,7 +148,7 @@ impl Tenant {
         self.account.held_bytes()
     }
 
-    /// What it keeps when others need all that they may have.
+    /// Bytes that it keeps when others need all that they may have.
     pub fn firm_bytes(&self) -> usize {
         self.held_bytes().max(self.config.min_bytes)
     }

@@ -8,7 +8,7 @@ use endpoint::limits::PAGE_BYTES;
 use endpoint::{Frame, FrameMut, Frames};
 use std::rc::Rc;
 
-/// Where an item's value is.
+/// Place of an item's value.
 #[derive(Debug, Default)]
 pub enum Value {
     /// Beside the key.
@@ -65,7 +65,7 @@ pub struct Draft {
     /// Bytes that have not arrived.
     left: usize,
     len: usize,
-    /// It is made and stored at once: nobody waits for the rest of it.
+    /// It is made and stored at once: no rest of it is awaited.
     passes: bool,
     charge: Option<Charge>,
 }
@@ -134,7 +134,7 @@ impl Draft {
         }
     }
 
-    /// Where the next bytes belong; empty when an extent has to be taken first, or nothing is missing.
+    /// Room for the next bytes; empty when an extent has to be taken first, or nothing is missing.
     pub fn gap(&mut self) -> &mut [u8] {
         match &mut self.current {
             Some(frame) => &mut frame[self.at..],

@@ -1,4 +1,4 @@
-//! Values in network memory: what is evicted comes back, what is lost is a miss, and nobody waits for another's value.
+//! Values in network memory: an evicted one comes back, a lost one is a miss, and no client waits for another's value.
 
 use crate::front::*;
 use kv::Protocol;
@@ -20,7 +20,7 @@ fn filled(plan: Plan) -> (World, usize) {
     (world, client)
 }
 
-/// How many keys are there, all with their values.
+/// Number of keys, all with their values.
 fn count(world: &mut World, client: usize) -> u64 {
     let there = (0..KEYS).filter(|key| {
         let got = world.get(client, &format!("key-{key}"));
@@ -29,7 +29,7 @@ fn count(world: &mut World, client: usize) -> u64 {
     there.count() as u64
 }
 
-/// Where the pages of the front end's values are.
+/// Number of mirrors on a node, which are the pages of the front end's values.
 fn mirrors(world: &World, node: u16) -> usize {
     world.services[usize::from(node) - 1].counts().mirror as usize
 }

@@ -265,7 +265,7 @@ fn unread_answers_take_nothing_that_is_promised_to_others() {
     assert_eq!(server.items.held_bytes(JOBS), 0);
 }
 
-/// What is promised to another tenant in full may be used for items, not for what cannot be taken back.
+/// Memory that is promised to another tenant in full may be used for items, not for bytes that cannot be taken back.
 #[test]
 fn memory_that_is_promised_and_not_used_is_for_items_only() {
     let tenants = vec![bounds("web", 16 << 20, usize::MAX), bounds("jobs", 0, usize::MAX)];
@@ -281,8 +281,8 @@ fn memory_that_is_promised_and_not_used_is_for_items_only() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
-    /// Whatever arrives in part and whatever is not read: no tenant has more than its most, all together no more than
-    /// there is, what is promised to one can be had at any time, and all of it comes back.
+    /// Any partial values and unread answers: no tenant has more than its most, all together no more than there is,
+    /// promised memory can be had at any time, and all of it comes back.
     #[test]
     fn promises_hold_whatever_clients_do(
         steps in prop::collection::vec((0u8..8, 0usize..24, 1usize..500_000), 50..300)

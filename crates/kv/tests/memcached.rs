@@ -521,7 +521,7 @@ fn what_is_answered_does_not_depend_on_the_pieces() {
     }
 }
 
-/// What is passed over from a wrong word on is bounded: a line without an end ends the connection.
+/// The part of a line that is passed over from a wrong word on is bounded: a line without an end ends the connection.
 #[test]
 fn a_wrong_line_that_does_not_end_is_given_up() {
     let refused = b"CLIENT_ERROR bad command line format\r\n".to_vec();

@@ -52,7 +52,7 @@ fn a_command_has_a_bounded_number_of_keys_at_other_nodes() {
     assert_eq!(rest, "+PONG\r\n");
 }
 
-/// What a client sends: keys, and for a value its length.
+/// A client's request: keys, and for a value its length.
 #[derive(Clone, Debug)]
 enum Say {
     Set(u8, usize),

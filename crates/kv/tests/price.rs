@@ -1,4 +1,4 @@
-//! What a command costs in this layer: no allocation for a get, whatever the length of the value.
+//! Cost of a command in this layer: no allocation for a get of any length.
 
 mod talk;
 

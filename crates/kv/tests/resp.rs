@@ -537,7 +537,7 @@ fn info_counts_what_expires_and_has_what_exporters_read() {
     server.ask(&mut client, "FLUSHALL\r\n");
     let info = server.ask(&mut client, "INFO\r\n");
     assert!(!info.contains("db0"), "{info}");
-    // What redis_exporter 1.x reads of a server without persistence and replicas.
+    // Fields that redis_exporter 1.x reads of a server without persistence and replicas.
     let fields = [
         "redis_version",
         "redis_mode",

@@ -80,7 +80,7 @@ fn commands_are_as_long_as_those_of_redis() {
     assert_eq!(send(&more), "-ERR Protocol error: invalid multibulk length\r\n");
 }
 
-/// What has arrived counts, as does what is queued; what is passed over does not.
+/// Arrived and queued bytes count; bytes that are passed over do not.
 #[test]
 fn what_a_connection_holds_is_bounded_and_counted() {
     let (mut server, mut client) = start(Resp);
@@ -196,7 +196,7 @@ fn long_arguments_are_the_same_in_any_pieces() {
     }
 }
 
-/// What is echoed is in the items' memory until it is written, and no longer.
+/// An echoed text is in the items' memory until it is written, and no longer.
 #[test]
 fn an_echo_of_a_long_text_keeps_nothing() {
     let (mut server, mut client) = start(Resp);
@@ -217,7 +217,7 @@ fn small() -> Server {
     server
 }
 
-/// What is longer than a value may be here is refused also when all of it came at once, alone and in a transaction.
+/// An argument longer than a value may be is refused also when all of it came at once, alone and in a transaction.
 #[test]
 fn too_large_arguments_are_the_same_in_any_pieces() {
     let large = "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$8193\r\n".to_string() + &"x".repeat(8193) + "\r\n";

@@ -9,7 +9,7 @@ fn world() -> World {
     World::new(Plan { nodes: 4, fronts: 3, shared: true, ..Plan::default() })
 }
 
-/// How many items each front end has.
+/// Number of items of each front end.
 fn held(world: &World) -> Vec<usize> {
     world.fronts.iter().map(|front| front.items.borrow().holds(TENANT).0).collect()
 }
@@ -476,7 +476,7 @@ fn a_cursor_goes_through_all_members() {
     );
 }
 
-/// What a stranger may send on the channel is refused, and nothing is executed.
+/// Messages of no known form on the channel are refused, and nothing is executed.
 #[test]
 fn messages_that_are_none_are_refused() {
     let mut world = world();

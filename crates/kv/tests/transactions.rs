@@ -310,7 +310,7 @@ fn a_transaction_whose_owner_is_away_is_told_so() {
     let told = text(world.ask(client, format!("WATCH {}\r\n", keys[0]).as_bytes()));
     assert!(told.starts_with("-TRYAGAIN"), "{told}");
     world.next_view();
-    // nobody has said what the key was, so it may have changed
+    // the key's version is not known, so it may have changed
     let told = text(world.ask(client, b"MULTI\r\nPING\r\nEXEC\r\n"));
     assert!(told.ends_with("*-1\r\n"), "{told}");
     let told = text(world.ask(client, line.as_bytes()));
@@ -352,7 +352,7 @@ fn keys_that_part_meanwhile_are_not_changed_together() {
     }
 }
 
-/// Whatever the link does: of each transaction both numbers follow each other.
+/// Any faults of the link: of each transaction both numbers follow each other.
 #[test]
 fn nobody_comes_between_the_commands_of_a_transaction() {
     for seed in 0..4 {

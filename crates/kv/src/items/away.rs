@@ -17,7 +17,7 @@ impl Items {
         self.away = Some(Away::new(config));
     }
 
-    /// What came of values that are away, for a tenant.
+    /// A tenant's counters of values that are away.
     pub fn away_counters(&self, tenant: TenantNo) -> AwayCounters {
         self.tenants[usize::from(tenant.0)].away
     }
@@ -42,12 +42,12 @@ impl Items {
         self.away.as_mut()?.fetches.pop_front()
     }
 
-    /// The next page to be forgotten: nobody asks for this version any more.
+    /// The next page to be forgotten: its version is not needed any more.
     pub fn poll_ended(&mut self) -> Option<PageRef> {
         self.away.as_mut()?.poll_ended()
     }
 
-    /// How many values are to be taken away, and how many brought.
+    /// Numbers of values to be taken away, and to be brought.
     pub fn errands(&self) -> (usize, usize) {
         self.away.as_ref().map_or((0, 0), |away| (away.stores.len(), away.fetches.len()))
     }

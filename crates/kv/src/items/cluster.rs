@@ -49,7 +49,7 @@ impl Items {
         self.carries.pop_front()
     }
 
-    /// How many commands are to be carried.
+    /// Number of commands to be carried.
     pub fn carries(&self) -> usize {
         self.carries.len()
     }

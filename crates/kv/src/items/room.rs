@@ -209,7 +209,7 @@ impl Items {
         out.copy_foreign(|bytes| self.draft_of(tenant, bytes).map(Draft::finish))
     }
 
-    /// What an item's value is with more in front or behind. The item may be evicted meanwhile.
+    /// An item's value with more in front or behind. The item may be evicted meanwhile.
     pub fn joined(
         &mut self,
         at: ItemNo,
@@ -270,7 +270,7 @@ impl Items {
         self.mortal > 0 || self.unswept > 0
     }
 
-    /// Looks at some items and removes those whose time has passed: nobody may ever ask for them.
+    /// Looks at some items and removes the expired ones, which may never be requested again.
     pub fn sweep(&mut self, moment: Moment) {
         let len = self.entries.len();
         let count = if self.unswept > 0 { SWEEP_MOVED_ITEMS } else { SWEEP_ITEMS };

@@ -32,11 +32,11 @@ pub struct Change<'a> {
     /// A value with an older CAS unique is stored and marked stale; it ends when what was there would have, and who
     /// was told to make a new one still is.
     pub invalidate: bool,
-    /// What is appended to nothing makes an item that ends then.
+    /// An append to nothing makes an item with this expiry.
     pub vivify: Option<Expiry>,
 }
 
-/// What came of it.
+/// Outcome of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Stored(ItemNo),

@@ -12,7 +12,7 @@ use std::borrow::Cow;
 
 const BAD_FLAG: &[u8] = b"CLIENT_ERROR invalid flag\r\n";
 const DOUBLE_FLAG: &[u8] = b"CLIENT_ERROR duplicate flag\r\n";
-/// What `md` and `ma` say of anything that is wrong with a flag.
+/// Error of `md` and `ma` for any fault of a flag.
 const BAD_FLAGS: &[u8] = b"CLIENT_ERROR invalid or duplicate flag\r\n";
 const BAD_TOKEN: &[u8] = b"CLIENT_ERROR bad token in command line format\r\n";
 const BAD_MODE_LENGTH: &[u8] = b"CLIENT_ERROR incorrect length for M token\r\n";
@@ -23,20 +23,20 @@ const BAD_CODE: &[u8] = b"CLIENT_ERROR error decoding key\r\n";
 const NO_NUMBER: &[u8] = b"CLIENT_ERROR cannot increment or decrement non-numeric value\r\n";
 /// Words of flags on one line: each letter can be there once.
 const FLAGS_MAX: usize = 52;
-/// What each command takes, whether it means anything to it or not (`x` is of later versions, as `E` is).
+/// Flags that each command accepts, meaningful or not (`x` is of later versions, as `E` is).
 const KNOWN: &[u8] = b"bcfhklqstuvxCDEFIJLMNOPRT";
-/// What each answers.
+/// Flags that each answers.
 const GETS: &[u8] = b"cfhklstO";
 const STORES: &[u8] = b"cksO";
 const COUNTS: &[u8] = b"cktO";
 
-/// What is wrong, and the length of the value that follows if that is known.
+/// The error, and the length of the value that follows if that is known.
 type Wrong = (&'static [u8], Option<usize>);
 
 /// The words behind the key (and the length).
 struct Flags<'a>(arrayvec::ArrayVec<&'a [u8], FLAGS_MAX>);
 
-/// What the flags with a number say.
+/// Values of the flags with numbers.
 #[derive(Clone, Copy, Default)]
 struct Numbers {
     compare: Option<u64>,
@@ -87,7 +87,7 @@ impl<'a> Flags<'a> {
         self.token(flag).is_some()
     }
 
-    /// What is wrong is refused whether it would have mattered or not.
+    /// The numbers; any fault is refused, even if it would not have mattered.
     fn asked(&self) -> Result<Numbers, &'static [u8]> {
         let number = |flag, of: fn(&[u8]) -> Option<u64>| {
             self.token(flag).map(|token| of(token).ok_or(BAD_TOKEN)).transpose()
@@ -143,7 +143,7 @@ fn parse(line: &[u8]) -> Result<(&[u8], Flags<'_>), &'static [u8]> {
     Ok((key, Flags::parse(words)?))
 }
 
-/// What an item was before the command.
+/// The item before the command.
 #[derive(Clone, Copy, Default)]
 struct Before {
     item: Item,
@@ -186,7 +186,7 @@ fn get(line: &[u8], turn: &mut Turn<'_>) -> Result<(), &'static [u8]> {
     Ok(())
 }
 
-/// What a miss of a line that gets is answered.
+/// Answer to a miss of a line that gets.
 pub fn miss(line: &[u8]) -> Vec<u8> {
     let parsed = parse(line).and_then(|(text, flags)| Ok(miss_of(&flags.key(text)?, &flags)));
     parsed.unwrap_or(None).unwrap_or_default()
@@ -272,7 +272,7 @@ fn reply_text(
     text.extend_from_slice(b"\r\n");
 }
 
-/// What a reply repeats of the request: the opaque token, the key.
+/// Repeats parts of the request in a reply: the opaque token, the key.
 fn echo(word: &[u8], key: &[u8], binary: bool, text: &mut Vec<u8>) {
     match (word[0], binary) {
         (b'O', _) => {
@@ -315,7 +315,7 @@ fn parse_store(line: &[u8]) -> Result<(&[u8], usize, Flags<'_>), Wrong> {
     Ok((key, len, flags))
 }
 
-/// What an `ms` line announces.
+/// The value that an `ms` line announces.
 pub fn announce(line: &[u8]) -> Result<Announced<'_>, Wrong> {
     let (text, len, flags) = parse_store(line)?;
     let judge = || {
@@ -499,7 +499,7 @@ fn is_down(flags: &Flags<'_>) -> Result<bool, &'static [u8]> {
     }
 }
 
-/// What is known of an item, for people.
+/// State of an item, for people.
 fn debug(line: &[u8], turn: &mut Turn<'_>) -> Result<(), &'static [u8]> {
     let (text, flags) = parse(line).map_err(|_| BAD_LINE)?;
     let key = flags.key(text).map_err(|_| BAD_LINE)?;

@@ -116,7 +116,7 @@ struct Line<'a> {
     noreply: bool,
 }
 
-/// What to answer, and the length of the value that follows if that is known.
+/// The answer, and the length of the value that follows if that is known.
 type Wrong = (&'static [u8], Option<usize>);
 
 fn parse(line: &[u8]) -> Result<Line<'_>, Wrong> {
@@ -156,7 +156,7 @@ fn parse(line: &[u8]) -> Result<Line<'_>, Wrong> {
     Ok(Line { change, expiry, len, noreply })
 }
 
-/// What a line announces.
+/// The value that a line announces.
 pub fn announce(line: &[u8]) -> Result<Announced<'_>, Wrong> {
     let Line { change, len, noreply, .. } = parse(line)?;
     let replaces = change.mode == Mode::Set && change.compare.is_none();

@@ -1,4 +1,4 @@
-//! Which command it is, and whether it has the arguments it needs.
+//! Commands by name, with the numbers of their arguments.
 
 use super::{Args, Client, connection, keys, multi, owner, strings};
 use crate::turn::Turn;
@@ -83,7 +83,7 @@ fn has_too_long(name: &[u8], args: &Args<'_>) -> bool {
     }
 }
 
-/// What a command does; `None` when it is none, or has not the arguments it needs, which is answered.
+/// The function of a command; `None` when there is none, or its arguments are too few or too many, which is answered.
 pub fn find(args: &Args<'_>, turn: &mut Turn<'_>) -> Option<Run> {
     let mut space = [0; NAME_BYTES_MAX];
     let given = args.text(0);

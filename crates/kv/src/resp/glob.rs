@@ -2,7 +2,7 @@
 
 /// Whether a key fits: `*` any bytes, `?` one, `[a-c]` or `[^a-c]` one of a set, `\` the next byte itself.
 pub fn fits(pattern: &[u8], key: &[u8]) -> bool {
-    // Where to go on when what follows the last `*` does not fit.
+    // Position to retry from when the rest behind the last `*` does not match.
     let mut retry: Option<(usize, usize)> = None;
     let (mut p, mut k) = (0, 0);
     loop {

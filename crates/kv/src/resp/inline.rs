@@ -58,7 +58,7 @@ fn word<'a>(mut rest: &'a [u8], bytes: &mut Vec<u8>) -> Option<&'a [u8]> {
     }
 }
 
-/// What follows behind an end of quotes.
+/// The text behind an end of quotes.
 fn closed(rest: &[u8]) -> Option<&[u8]> {
     rest.first().is_none_or(|byte| is_space(*byte)).then_some(rest)
 }

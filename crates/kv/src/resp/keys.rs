@@ -195,7 +195,7 @@ fn send_keys(found: &[ItemNo], turn: &mut Turn<'_>) {
     }
 }
 
-/// Where a cursor has come to: the node, 0 at the start and where there is one node only, and the place of its table.
+/// Position of a cursor: the node, 0 at the start and where there is one node only, and the place in its table.
 pub(super) fn cursor(args: &Args<'_>) -> Option<(NodeId, u32)> {
     let cursor = args.get(1).and_then(unsigned)?;
     let node = u16::try_from(cursor >> CURSOR_PLACE_BITS).ok()?;
@@ -209,7 +209,7 @@ fn behind(next: u32, turn: &Turn<'_>) -> u64 {
     node.map_or(0, |node| u64::from(node.0) << CURSOR_PLACE_BITS | u64::from(next))
 }
 
-/// Where to begin in this node's table, and where the next part begins; `None` when a cursor has gone past it.
+/// Start of the next part in this node's table; `None` when the cursor has gone past it.
 fn part(cursor: (NodeId, u32), turn: &Turn<'_>) -> Option<u32> {
     let (node, place) = cursor;
     match turn.items.owners().map(Owners::me) {

@@ -1,4 +1,4 @@
-//! Transactions: commands that are queued, and then executed with nobody else's between them.
+//! Transactions: commands that are queued, and then executed without another client's between them.
 //!
 //! A node does one thing at a time, so a transaction whose keys it keeps is executed in one go. Where all keys are
 //! another node's the transaction is carried there as one command, `TRANSACTION`, which clients do not have:
@@ -8,7 +8,7 @@
 //! | number of watched keys | then for each the key and its version as it was |
 //! | for each command: number of its arguments | then these |
 //!
-//! What a watched key's version was is asked with `VERSION`: its CAS unique and when it ends.
+//! `VERSION` asks for a watched key's version: its CAS unique and its end.
 
 use super::owner::{Tally, Whose};
 use super::{Arg, Args, Client, NO_ROOM, commands};
@@ -32,7 +32,7 @@ const CROSSING: &str = "CROSSSLOT Keys of the transaction are kept by several se
 pub struct Queue {
     bytes: Vec<u8>,
     args: Vec<Arg>,
-    /// Where each command's arguments end.
+    /// Ends of each command's arguments.
     ends: Vec<u32>,
     /// One of them was refused: none is executed.
     failed: bool,
@@ -51,7 +51,7 @@ impl Queue {
         count <= QUEUED_ARGUMENTS_MAX && bytes <= QUEUED_BYTES_MAX
     }
 
-    /// Adds a command. What is long goes into frames of the items', as when it comes in pieces.
+    /// Adds a command. Long arguments go into frames of the items', as when they come in pieces.
     fn push(&mut self, mut args: Args<'_>, turn: &mut Turn<'_>) -> Result<(), NoRoom> {
         for number in 0..args.len() {
             let arg = match args.take(number) {
@@ -130,7 +130,7 @@ pub fn forget(client: &mut Client) {
     (client.queue, client.watched) = Default::default();
 }
 
-/// What became of a command.
+/// Outcome of a command.
 pub enum Taken<'a> {
     /// It is executed as usual.
     Not(Args<'a>),
@@ -217,7 +217,7 @@ pub fn unwatch(_: Args<'_>, client: &mut Client, turn: &mut Turn<'_>) {
     turn.ok();
 }
 
-/// What changes with every change of a key of this node's.
+/// A value that changes with every change of a key of this node's.
 fn version(key: &[u8], turn: &mut Turn<'_>) -> Vec<u8> {
     match turn.items.find(turn.tenant, key, turn.moment) {
         None => b"+none\r\n".to_vec(),
@@ -327,7 +327,7 @@ fn are_ready(
     true
 }
 
-/// Executes the commands, with nobody else's between them.
+/// Executes the commands, without another client's between them.
 fn run(args: &mut Args<'_>, commands: &[Range<usize>], client: &mut Client, turn: &mut Turn<'_>) {
     turn.array(commands.len());
     turn.whole = true;
@@ -389,7 +389,7 @@ fn transaction(args: &mut Args<'_>, client: &mut Client, turn: &mut Turn<'_>) ->
     Taken::Done
 }
 
-/// Where the watched keys and their versions are, and where each command.
+/// The watched keys and their versions, and the range of each command.
 fn parts_of(args: &Args<'_>) -> Option<(Range<usize>, Vec<Range<usize>>)> {
     let number = |at: usize| Some(unsigned(args.get(at)?)? as usize);
     let end = number(1)?.checked_mul(2)?.checked_add(2).filter(|end| *end <= args.len())?;

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
 use wire::NodeId;
 
-/// Where a command is executed.
+/// Place where a command is executed.
 pub enum Route {
     Here,
     /// All of it at the owner of a slot.
@@ -29,7 +29,7 @@ pub enum Route {
     Crossing,
 }
 
-/// Which arguments of a command are keys.
+/// The arguments of a command that are keys.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Keys {
     None,
@@ -71,7 +71,7 @@ impl Tally {
         }
     }
 
-    /// Those of a command.
+    /// Adds the keys of a command.
     pub fn add_keys(&mut self, args: &Args<'_>, turn: &Turn<'_>) {
         let keys = keys_of(&upper(args.text(0)));
         match keys {
@@ -145,7 +145,7 @@ pub fn reads(args: &Args<'_>) -> bool {
     effect(&upper(args.text(0))) == Effect::Reads
 }
 
-/// Where a command is executed. What is wrong is refused here.
+/// Place where a command is executed. Faulty ones are refused here.
 pub fn route(args: &Args<'_>, turn: &Turn<'_>) -> Route {
     if !turn.is_for_all() {
         return Route::Here;

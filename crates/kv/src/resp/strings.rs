@@ -70,7 +70,7 @@ pub(super) fn put_here(key: &[u8], content: Content<'_>, turn: &mut Turn<'_>) ->
     put(key, content, Expiry::NEVER, turn).is_some()
 }
 
-/// What SET and GETEX are told behind their key and value.
+/// Options of SET and GETEX behind key and value.
 #[derive(Clone, Copy, Default)]
 struct Options<'a> {
     /// The unit of a time, whether it is a date, and the number.
@@ -314,7 +314,7 @@ pub fn len(args: Args<'_>, _: &mut Client, turn: &mut Turn<'_>) {
     turn.integer(len as i64);
 }
 
-/// Where a range from `start` to `end`, counted from the end when negative, lies in `len` bytes.
+/// The part of `len` bytes from `start` to `end`, counted from the end when negative.
 fn span(start: i64, end: i64, len: usize) -> std::ops::Range<usize> {
     let len = len as i64;
     let place = |at: i64| if at < 0 { at.saturating_add(len) } else { at };

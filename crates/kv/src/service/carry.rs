@@ -8,8 +8,8 @@
 //! | MORE | number 8, from 8 | | | more of a long answer |
 //!
 //! RUN is executed once when it changes something. A view other than the receiver's is refused: nothing was executed.
-//! PART changes nothing but what RUN finds, and is known by the place it belongs to: it may come twice. A long answer
-//! stays where it was made until its last part was fetched, or nobody has asked for seconds.
+//! PART changes only what RUN finds, and is known by its place: duplicates are harmless. A long answer stays where it
+//! was made until its last part was fetched, or was not requested for seconds.
 
 use super::Courier;
 use super::run::status;
@@ -35,7 +35,7 @@ pub(super) mod op {
     pub const MORE: u16 = 4;
 }
 
-/// What one attempt came to.
+/// Outcome of one attempt.
 pub(super) enum Tried {
     Answered(Rope),
     /// Nothing was executed: once more.
@@ -45,7 +45,7 @@ pub(super) enum Tried {
     Failed(Unanswered),
 }
 
-/// What is known of an answer that does not fit.
+/// State of an answer that does not fit.
 struct Long {
     bytes: usize,
     /// By which it is fetched in parts; 0 when it is to be asked for again, with room for it.
@@ -291,7 +291,7 @@ impl Courier {
     }
 }
 
-/// What is sent of a command.
+/// The part of a command to send.
 struct Part {
     to: NodeId,
     /// Of the command, if it is sent in several.

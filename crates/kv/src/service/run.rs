@@ -27,14 +27,14 @@ pub(super) mod status {
     pub const NO_MEMORY: u16 = 4;
     /// The message is none.
     pub const WRONG: u16 = 5;
-    /// What was sent ahead is not here. Nothing was executed.
+    /// The part sent ahead is not here. Nothing was executed.
     pub const NO_PART: u16 = 6;
 }
 
-/// A command of this node's own clients that is executed late: nobody else waits at its seat.
+/// Seat of a command of this node's own clients that is executed late: no other waits at it.
 const NOBODY: u32 = u32::MAX;
 
-/// What is under way of commands and answers that are longer than a message.
+/// Commands and answers under way that are longer than a message.
 pub(super) struct Long {
     /// By the asking incarnation and its number.
     halves: RefCell<BTreeMap<(u64, u64), Half>>,
@@ -92,12 +92,12 @@ impl Run {
     }
 }
 
-/// What a message of a command says.
+/// Content of a message with a command.
 struct Message<'a> {
     dialect: Dialect,
     tenant: TenantNo,
     room: usize,
-    /// Where the command came from, and which of its.
+    /// The command's origin, and its number there.
     name: (u64, u64),
     /// Bytes that were sent ahead.
     at: u64,
@@ -160,7 +160,7 @@ impl Courier {
         }
     }
 
-    /// What a message says; else why it is refused.
+    /// The content of a message; else the reason of its refusal.
     fn read<'a>(&self, request: &Request, bytes: &'a [u8]) -> Result<Message<'a>, u16> {
         let mut body = Decoder::new(&request.body);
         let view = body.u64().map_err(|_| status::WRONG)?;
@@ -264,7 +264,7 @@ impl Courier {
         self.0.long.halves.borrow().len() + self.0.long.answers.borrow().len()
     }
 
-    /// Forgets what nobody has asked for any more.
+    /// Forgets parts and answers that were not requested for long.
     pub(super) fn sweep_long(&self) {
         let now = self.0.cx.now();
         self.0.long.halves.borrow_mut().retain(|_, half| half.until > now);
@@ -305,8 +305,7 @@ impl Courier {
         answers.len() < LONG_ANSWERS_MAX
     }
 
-    /// Keeps an answer until it is fetched. Without room for it in the tenant's memory it is as if nobody had fetched
-    /// it in time.
+    /// Keeps an answer until it is fetched. Without room in the tenant's memory it counts as not fetched in time.
     fn keep(&self, client: u64, mut out: Out, tenant: TenantNo) -> u64 {
         let number = self.next_number();
         let items = &mut self.0.items.borrow_mut();
@@ -362,7 +361,7 @@ impl Courier {
         }
     }
 
-    /// What is answered, in one frame of the node's.
+    /// The answer, in one frame of the node's.
     fn pack(&self, out: &Out) -> Option<Frame> {
         let mut frame = self.0.cx.frames().alloc_exact(out.len().max(1))?;
         let count = copy_from(out.pieces(), 0, &mut frame);

@@ -8,7 +8,7 @@ use netmem::Member;
 use node::{Bug, Call, CallError};
 use wire::{Channel, NodeId, Time};
 
-/// What a member says of itself.
+/// A member's statement.
 enum Said {
     Serves,
     ServesNot,
@@ -32,7 +32,8 @@ impl Courier {
         self.0.items.borrow().owners().map_or(0, |owners| owners.membership().incarnation())
     }
 
-    /// Until then nobody takes this node, in this incarnation, for dead. After it, it answers for no key.
+    /// Extends the period in which no other node takes this one, in this incarnation, for dead. After it, it answers
+    /// for no key.
     pub fn set_lease(&self, incarnation: u64, until: Time) {
         let mut items = self.0.items.borrow_mut();
         items.owners_mut().expect("one of several nodes").handle_lease(incarnation, until);

@@ -19,7 +19,7 @@ pub const TENANT: TenantNo = TenantNo(0);
 /// Memory of a front end's items.
 pub const MEMORY: usize = 1 << 20;
 
-/// What the world is made of.
+/// Set-up of the world.
 #[derive(Clone, Copy)]
 pub struct Plan {
     pub nodes: u16,
@@ -315,7 +315,7 @@ fn put_at<T>(all: &mut Vec<T>, at: usize, one: T) {
 }
 
 impl Client {
-    /// What its session says that it holds.
+    /// Bytes that its session holds.
     pub fn held_bytes(&self) -> usize {
         self.session.held_bytes()
     }

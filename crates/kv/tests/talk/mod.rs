@@ -111,7 +111,7 @@ impl Server {
 }
 
 impl Client {
-    /// What waits, as if it had been written in pieces of odd sizes.
+    /// The waiting output, as if it had been written in pieces of odd sizes.
     pub fn take(&mut self) -> Vec<u8> {
         let mut all = Vec::new();
         while !self.out.is_empty() {
