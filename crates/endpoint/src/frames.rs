@@ -403,11 +403,6 @@ impl Frame {
         self.0.at
     }
 
-    /// Whether `next` starts where this ends, so that one I/O vector serves both.
-    pub fn is_followed_by(&self, next: &Frame) -> bool {
-        self.0.at + self.0.len == next.0.at && self.0.pool.same_pool(&next.0.pool)
-    }
-
     /// Takes in `next`, which must be the bytes of the same run just behind. Gives it back when it lies elsewhere.
     pub fn join(&mut self, next: Frame) -> Result<(), Frame> {
         self.0.join(next.0).map_err(Frame)
@@ -458,7 +453,7 @@ mod tests {
         tail.fill(2);
         assert!(head.iter().all(|b| *b == 1));
         let (head, tail) = (head.freeze(), tail.freeze());
-        assert!(head.is_followed_by(&tail));
+        assert_eq!(head.offset() + head.len(), tail.offset());
         assert!(head.clone().try_mut().is_err());
         drop((head, tail));
         assert_eq!(frames.free_pages(), 256);

@@ -301,11 +301,6 @@ impl NameCheck {
         !self.may(directory, name).contains(&Value::Nothing)
     }
 
-    /// Whether the name certainly stands for nothing.
-    pub fn is_free(&mut self, directory: FileId, name: &Name) -> bool {
-        self.may(directory, name) == [Value::Nothing]
-    }
-
     /// Checks the result of a lookup, which is the known value from now on. The error names the violation.
     pub fn saw(
         &mut self,
@@ -405,7 +400,7 @@ mod tests {
         assert!(check.saw(HOME, &name("a"), Some(FileId(8))).is_err());
         assert!(check.saw(HOME, &name("a"), None).is_err());
         assert!(check.exists(HOME, &name("a")));
-        assert!(check.is_free(HOME, &name("b")));
+        assert_eq!(check.may(HOME, &name("b")), [Value::Nothing]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What a file is to its users: attributes, kinds, error numbers. The meanings are NFSv3's (RFC 1813 section 2.5).
+//! Attributes of files as users see them, kinds, error numbers. The meanings are NFSv3's (RFC 1813 section 2.5).
 
 use crate::ids::FileId;
 
@@ -77,7 +77,7 @@ impl Wall {
 pub struct Attr {
     /// The file; also its inode number.
     pub file: FileId,
-    /// What it is.
+    /// Its kind.
     pub kind: FileKind,
     /// Permission bits, with set-id and sticky bits: the low 12 of `st_mode`.
     pub mode: u32,
@@ -145,7 +145,7 @@ macro_rules! errnos {
         impl Errno {
             $(#[doc = $text] pub const $name: Errno = Errno($number);)*
 
-            /// What the number means.
+            /// Meaning of the number.
             pub fn text(self) -> &'static str {
                 match self.0 { $($number => $text,)* _ => "unknown error" }
             }

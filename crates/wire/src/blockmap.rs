@@ -14,13 +14,13 @@ pub const MAP_FRAGMENTS_MAX: usize = 64;
 pub struct Fragment {
     /// The first unit, counted within the file.
     pub unit: u64,
-    /// How many.
+    /// Number of units.
     pub units: u64,
     /// The column of the first.
     pub column: u16,
     /// Over how many columns, from that one on.
     pub width: u8,
-    /// Where the first unit is, in units from the start of its column's object.
+    /// Position of the first unit, in units from the start of its column's object.
     pub object_unit: u64,
 }
 

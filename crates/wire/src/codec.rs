@@ -89,7 +89,7 @@ impl<'a> Decoder<'a> {
         Decoder { rest: bytes }
     }
 
-    /// What is not read yet.
+    /// The bytes not read yet.
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }

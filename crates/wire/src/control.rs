@@ -44,7 +44,7 @@ impl fmt::Debug for Control {
     }
 }
 
-/// What a message is to NetRPC.
+/// Kind of a message of NetRPC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
@@ -60,7 +60,7 @@ pub enum Kind {
     Welcome = 5,
     /// The named session is not known here: whoever sent in it must ask for a new one.
     Reset = 6,
-    /// Carries credits only, and shows that the sender lives.
+    /// Carries credits only, and shows that the sender is up.
     Credit = 7,
     /// No call: a message for whoever reads the endpoint itself, best effort; its token, if any, names where its own
     /// payload goes.
@@ -113,7 +113,7 @@ impl Channel {
     pub const MEMBERS: Channel = Channel(3);
     /// Network memory (`netmem`).
     pub const MEMORY: Channel = Channel(4);
-    /// What a node tells about itself to whoever runs the cluster.
+    /// A node's report of its own state, for operators.
     pub const STATUS: Channel = Channel(5);
     /// Keys and values (`kv`).
     pub const KEYS: Channel = Channel(6);
@@ -128,7 +128,7 @@ impl Channel {
 /// Every field of the header but version and header checksum, which [`Control::seal`] writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What the message is.
+    /// The message's kind.
     pub kind: Kind,
     /// Its bits.
     pub flags: Flags,
@@ -144,7 +144,7 @@ pub struct Header {
     pub credit_slots: u16,
     /// Pages of request payload that the peer may have on the way, likewise.
     pub credit_frames: u16,
-    /// Where a payload goes: of a request, the reply's; of a reply, this one's.
+    /// Token of a payload: of a request, the reply's; of a reply, this one's.
     pub token: Token,
     /// The session it belongs to.
     pub epoch: SessionEpoch,
@@ -271,7 +271,7 @@ impl Control {
         out.u16(call.origin.0).u16(call.status).u32(call.origin_epoch.0);
     }
 
-    /// Where the message goes, for a link that routes what its own node sealed. Not checked.
+    /// The message's destination, for a link that routes what its own node sealed. Not checked.
     pub fn destination(&self) -> NodeId {
         NodeId(u16::from_le_bytes([self.0[6], self.0[7]]))
     }
@@ -291,7 +291,7 @@ impl Control {
         (&mut self.0[HEADER_BYTES + CALL_HEADER_BYTES..]).try_into().expect("64 bytes")
     }
 
-    /// What a message that is no call holds: all behind the header, 80 bytes.
+    /// Content of a message that is no call: all behind the header, 80 bytes.
     pub fn content(&self) -> &[u8; MESSAGE_BYTES] {
         self.0[HEADER_BYTES..].try_into().expect("80 bytes")
     }

@@ -11,7 +11,7 @@ use crate::{
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-/// Where encoded bytes go.
+/// Destination of encoded bytes.
 pub trait Output {
     /// Appends the bytes.
     fn append(&mut self, bytes: &[u8]);
@@ -44,7 +44,7 @@ pub trait Message: for<'a> Field<'a> {
         body(self)
     }
 
-    /// Reads a body. What is behind the message's last field is not looked at.
+    /// Reads a body. Bytes behind the message's last field are ignored.
     fn decode(body: &[u8]) -> Result<Self, Short> {
         Self::take(&mut Decoder::new(body))
     }

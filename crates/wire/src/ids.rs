@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// A node: one endpoint of the cluster. 0 is nobody.
+/// A node: one endpoint of the cluster. 0 is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u16);
 

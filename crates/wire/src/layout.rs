@@ -1,4 +1,5 @@
-//! Where the bytes of a file are: the layout formula (HotI'99 section 3: round-robin striping, 32 KiB grain).
+//! Layouts, which place the bytes of a file: the layout formula (HotI'99 section 3: round-robin striping, 32 KiB
+//! grain).
 
 use crate::codec::{Decoder, Encoder, Short};
 use crate::ids::NodeId;
@@ -23,7 +24,7 @@ pub enum Placement {
     Map = 1,
 }
 
-/// Where a column is kept: a disk of a server, by its number there. Said in the layout rather than computed, so that
+/// The place of a column: a disk of a server, by its number there. Stored in the layout rather than computed, so that
 /// disks can be added to a server and every object stays where it is found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Home {
@@ -73,7 +74,7 @@ pub struct Extent {
     pub object_offset: u64,
     /// First byte within the file.
     pub file_offset: u64,
-    /// How many bytes.
+    /// Number of bytes.
     pub bytes: u64,
 }
 
@@ -158,7 +159,7 @@ impl Layout {
         self.servers()[column as usize]
     }
 
-    /// Where `column` is kept. Panics when there is no such column.
+    /// The place of `column`. Panics when there is no such column.
     pub fn home(&self, column: u16) -> Home {
         Home { server: self.server(column), disk: self.disks[usize::from(column)] }
     }

@@ -1,8 +1,8 @@
-//! What two machines must agree on: identifiers, the 128-byte control message, channels, versions.
+//! Agreements between two machines: identifiers, the 128-byte control message, channels, versions.
 //!
-//! It is not a protocol: who may say what when is `netrpc`'s business and the services'. Nothing here allocates but
-//! for lists in a [`field`], blocks or trusts its input: a [`ControlView`] is checked once and its accessors cannot
-//! fail; a [`Header`] holds only legal values (the packet/representation pair that smoltcp made popular).
+//! It is not a protocol: the order of messages is up to `netrpc` and the services. Nothing here allocates but for lists
+//! in a [`field`], blocks or trusts its input: a [`ControlView`] is checked once and its accessors cannot fail; a
+//! [`Header`] holds only legal values (the packet/representation pair that smoltcp made popular).
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,6 @@
 //! One mixer of bits for all that need one: keys, random streams, rendezvous hashing.
 
-/// What a number of splitmix64's sequence goes up by.
+/// Increment of splitmix64's sequence.
 pub const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Spreads a change of any bit over all bits, one to one: the number of splitmix64 that follows the state `value`. It

@@ -37,6 +37,7 @@ pub const SEALED_BYTES_MAX: usize = 65_535;
 pub const SEAL_BYTES: usize = 16;
 /// Plain bytes of one sealed record of payload: 15 pages, the most whole pages below [`SEALED_BYTES_MAX`].
 pub const RECORD_BYTES: usize = 15 * 4096;
+const _: () = assert!(RECORD_BYTES + SEAL_BYTES <= SEALED_BYTES_MAX);
 /// A sealed control message.
 pub const SEALED_CONTROL_BYTES: usize = CONTROL_BYTES + SEAL_BYTES;
 /// Sealed bytes received and not opened: two records.
