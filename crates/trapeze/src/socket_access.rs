@@ -12,7 +12,8 @@ const GROUP_MODE: &str = "660";
 #[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
 pub struct ListenAccess {
     /// Permissions of this machine's UNIX sockets, as chmod(1) has them in octal, when the directory is made: 600 by
-    /// default, for its own user and root; 660 with --listen-group. A user that can connect has all rights in the cluster
+    /// default, for its own user and root; 660 with --listen-group. A user that can connect has all rights in the
+    /// cluster
     #[arg(long, value_name = "MODE")]
     pub listen_mode: Option<String>,
     /// Group of this machine's UNIX sockets, by name or number, when the directory is made

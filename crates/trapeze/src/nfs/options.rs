@@ -19,7 +19,8 @@ pub struct NfsOptions {
     /// Read more exports from this file, written as exports(5)
     #[arg(long = "exports", value_name = "FILE")]
     pub exports_file: Option<PathBuf>,
-    /// Answer clients that ask port 111 for the port of NFS, where no rpcbind runs on this machine; else the port is registered there
+    /// Answer clients that ask port 111 for the port of NFS, where no rpcbind runs on this machine; else the port is
+    /// registered there
     #[arg(long)]
     pub portmap: bool,
     /// Answer MOUNT over UDP too, for old clients
