@@ -1,4 +1,4 @@
-//! Which parts of the region are in use: whole pages, the first place that is large enough.
+//! Parts of the region in use: whole pages, the first place that is large enough.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

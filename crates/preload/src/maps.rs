@@ -91,7 +91,7 @@ unsafe extern "C" fn mremap(
         unsafe { *libc::__errno_location() = libc::ENOMEM };
         return libc::MAP_FAILED;
     };
-    // SAFETY: both have so many bytes, and the new part is nobody else's.
+    // SAFETY: both have so many bytes, and the new part belongs to this call alone.
     unsafe {
         std::ptr::copy_nonoverlapping(address.cast::<u8>(), at as *mut u8, bytes);
     }

@@ -99,7 +99,8 @@ extern "C" fn calloc(count: usize, bytes: usize) -> *mut c_void {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn free(pointer: *mut c_void) {
     let at = pointer as usize;
-    // What malloc gave out of the region begins with a page; the rest is the allocator's behind, which has mapped it.
+    // Memory that malloc gave out of the region begins with a page; other memory is the next allocator's, which has
+    // mapped it.
     if has(at) && at.is_multiple_of(PAGE_BYTES) {
         if let Some(bytes) = parts().and_then(|(_, arena)| arena.forget(at)) {
             give_back(at, bytes);
@@ -141,7 +142,7 @@ unsafe extern "C" fn realloc(pointer: *mut c_void, bytes: usize) -> *mut c_void 
     }
     let moved = malloc(bytes);
     if !moved.is_null() {
-        // SAFETY: both have so many bytes, and the new one is nobody else's.
+        // SAFETY: both have so many bytes, and the new one belongs to this call alone.
         unsafe {
             std::ptr::copy_nonoverlapping(
                 pointer.cast::<u8>(),

@@ -40,7 +40,7 @@ static STATE: OnceLock<State> = OnceLock::new();
 static START: AtomicUsize = AtomicUsize::new(0);
 static END: AtomicUsize = AtomicUsize::new(0);
 static LARGE: AtomicUsize = AtomicUsize::new(usize::MAX);
-/// Where the report goes: the standard error, which programs close before they end. -1 is nowhere.
+/// Descriptor for the report: the standard error, which programs close before they end. -1 is none.
 static REPORTS_TO: AtomicI32 = AtomicI32::new(-1);
 /// Requests that found the region full.
 static REFUSED: AtomicU64 = AtomicU64::new(0);
@@ -102,7 +102,7 @@ fn watch_end(program: &str, space: u64) -> io::Result<()> {
     if own < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the descriptor was just made, and is nobody else's.
+    // SAFETY: the descriptor was just made, and belongs to this call alone.
     let own = unsafe { OwnedFd::from_raw_fd(own) };
     let mut command = Command::new(program);
     command.args(["run-end", &format!("{space:x}")]).current_dir("/").env_remove("LD_PRELOAD");

@@ -20,7 +20,7 @@ fn preloaded(program: &str, memory: usize, spill: &Path) -> Command {
     command
 }
 
-/// What it printed; `None` where regions are not allowed.
+/// Its output; `None` where regions are not allowed.
 fn finished(output: Output) -> Option<(Vec<u8>, String)> {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     if said.contains("userfaultfd is not allowed") {

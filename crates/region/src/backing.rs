@@ -1,4 +1,4 @@
-//! Where the pages of a region are when they are not in its frames.
+//! Backings: places of a region's pages that are not in its frames.
 
 use super::bell::Bell;
 use rustix::fs::{FallocateFlags, Mode, OFlags};
@@ -29,7 +29,7 @@ pub enum FetchError {
 pub struct StoreError(pub i32);
 
 impl StoreError {
-    /// What the system said.
+    /// The system's error.
     pub fn of(error: &io::Error) -> StoreError {
         StoreError(error.raw_os_error().unwrap_or(libc::EIO))
     }
@@ -69,17 +69,17 @@ pub trait Backing: Send + Sync + 'static {
         Ok(())
     }
 
-    /// What one fault at a time uses, made beforehand: connections, buffers.
+    /// State for one fault at a time, made beforehand: connections, buffers.
     fn source(&self, page_bytes: usize) -> io::Result<Box<dyn Source>>;
 
-    /// What has to be done in the background, if anything, by a thread of the region.
+    /// Background work, if any, for a thread of the region.
     fn upkeep(&self, page_bytes: usize) -> Option<Box<dyn Upkeep>> {
         let _ = page_bytes;
         None
     }
 }
 
-/// What a backing does in the background. It must not touch a region's memory.
+/// Background work of a backing. It must not touch a region's memory.
 pub trait Upkeep: Send {
     /// Does what is due; says how long that can wait the next time, unless the bell is rung.
     fn turn(&mut self) -> Duration;
@@ -147,7 +147,7 @@ pub trait Source: Send {
         Ok(false)
     }
 
-    /// What was stored outlives the process from now on, if the backing does.
+    /// Stored pages outlive the process from now on, if the backing does.
     fn sync(&mut self) -> io::Result<()> {
         Ok(())
     }

@@ -29,7 +29,7 @@ impl BareCopies {
         Ok(BareCopies { uffd, mapping, source: vec![1; page_bytes] })
     }
 
-    /// Has every page appear once by a copy, in an order that nobody guesses; `record` hears the nanoseconds of each.
+    /// Has every page appear once by a copy, in a random order; `record` gets the nanoseconds of each.
     pub fn copies(&mut self, record: impl FnMut(u64)) -> Result<(), RegionError> {
         self.round(record, |copies, at| copies.copy(at))
     }
@@ -63,7 +63,7 @@ impl BareCopies {
             record(clock::now().since(start).as_nanos() as u64);
             appeared?;
         }
-        // SAFETY: nobody has a reference to the mapping's bytes.
+        // SAFETY: there is no reference to the mapping's bytes.
         unsafe {
             rustix::mm::madvise(whole.start as *mut _, whole.len(), Madvice::LinuxDontNeed)
                 .map_err(io::Error::from)?;

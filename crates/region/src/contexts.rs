@@ -1,5 +1,6 @@
-//! What a thread needs to serve a fault, made beforehand: a stack, a page of memory, and a way to the backing. A thread
-//! takes one of a region's contexts by its number, without a lock; one that finds none free lets others run.
+//! Contexts in which a thread serves a fault, made beforehand: a stack, a page of memory, and a connection to the
+//! backing. A thread takes one of a region's contexts by its number, without a lock; one that finds none free lets
+//! others run.
 
 use super::backing::{Backing, Source};
 use super::limits::STACK_BYTES;
@@ -62,7 +63,7 @@ impl Drop for Block {
     }
 }
 
-/// What one fault at a time uses.
+/// State for one fault at a time.
 pub struct Context {
     stack: Block,
     page: Block,

@@ -1,9 +1,9 @@
-//! What happened in a region.
+//! Counters of a region.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What is counted.
+/// Counted events.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum What {
     Faults,
@@ -60,7 +60,7 @@ impl Tally {
     }
 }
 
-/// What happened in a region since it was mapped, in pages.
+/// Events in a region since it was mapped, in pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Faults of the program.
@@ -83,7 +83,7 @@ pub struct Counters {
     pub spared: u64,
     /// Not evicted, because the kernel holds them (EBUSY) or they are pinned.
     pub held: u64,
-    /// Found missing although nobody here took them: the program has given them up itself.
+    /// Found missing although the region did not take them: the program has given them up itself.
     pub vanished: u64,
     /// Fetched, and not the bytes that were stored.
     pub damaged: u64,
@@ -99,7 +99,7 @@ pub struct Counters {
     pub mended: u64,
 }
 
-/// What there was, and not what there was none of.
+/// Shows the counters that are not zero.
 impl fmt::Display for Counters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all = [

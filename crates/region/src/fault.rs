@@ -34,7 +34,7 @@ static SLOTS: [Slot; REGIONS_MAX] = [const {
 }; REGIONS_MAX];
 /// Programs that change the table, or the handler.
 static CHANGE: Mutex<()> = Mutex::new(());
-/// What was there before the handler: made once, never freed.
+/// The handler before this one: made once, never freed.
 static BEFORE: AtomicPtr<libc::sigaction> = AtomicPtr::new(null_mut());
 
 impl Slot {
@@ -106,7 +106,7 @@ pub(super) fn install() -> io::Result<()> {
     set(Some(&ours), &mut zeroed())
 }
 
-/// What the kernel passes to a handler with SA_SIGINFO.
+/// Signature of a handler with SA_SIGINFO.
 pub(super) type Handler = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
 
 /// Faults are this handler's, and no other signal comes meanwhile: a handler of the program that ran then might touch a

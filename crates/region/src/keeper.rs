@@ -1,5 +1,5 @@
-//! A thread of a region for what is done in the background: written pages are stored before somebody waits for their
-//! room, what the backing has to do is done, and pages of which copies were lost are mended.
+//! A region's thread for background work: written pages are stored before a fault has to wait for their room, the
+//! backing's work is done, and pages of which copies were lost are mended.
 
 use super::Quiet;
 use super::backing::{FetchError, Upkeep};
@@ -20,7 +20,7 @@ pub(super) struct Keeper {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What it works with.
+/// The thread's state.
 pub(super) struct Work {
     pub pager: Arc<Pager>,
     pub context: Context,

@@ -16,8 +16,8 @@
 //! is an error ([`Region::touch`]) or a SIGBUS; bytes whose checksum is not that of what was stored are not mapped; no
 //! more than the budget is mapped and staged, but for the page tables.
 //!
-//! What a hostile backing can do: refuse, so that the region's patience ends, and give bytes that it forged together
-//! with their CRC-32C. It cannot make memory of anything else appear.
+//! A hostile backing can refuse, so that the region's patience ends, and give bytes that it forged together with their
+//! CRC-32C. It cannot make memory of anything else appear.
 
 pub mod backing;
 pub mod bare;
@@ -151,7 +151,7 @@ pub enum RegionError {
     System(#[from] io::Error),
 }
 
-/// What a program says about a range of a region.
+/// A program's advice on a range of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advice {
     /// It will be used soon: fetched now, by this thread, several pages in one exchange.
@@ -467,7 +467,7 @@ impl Region {
         synced.map_err(|error| FaultError::Unavailable(error.raw_os_error().unwrap_or(libc::EIO)))
     }
 
-    /// What happened so far.
+    /// Counters since it was mapped.
     pub fn counters(&self) -> Counters {
         self.pager.tally.read()
     }

@@ -33,7 +33,7 @@ pub const HANDLERS_MAX: usize = 64;
 /// A system call's buffer is touched in one go up to this part of the mapped frames, one in so many; the call is cut
 /// there. More would push its own beginning out.
 pub const CALL_SHARE: usize = 4;
-/// How long the keeper of a region sleeps when nothing is to be done and nobody rings.
+/// Most that the keeper of a region sleeps when it has no work and the bell does not ring.
 pub const KEEPER_SPAN: Duration = Duration::from_millis(500);
 /// Pause of a keeper whose backing takes no pages.
 pub const KEEPER_PAUSE: Duration = Duration::from_millis(20);
@@ -48,7 +48,7 @@ pub const HOLDERS_MAX: usize = 32;
 pub const CALL_DEADLINE: Duration = netmem::limits::ATTEMPT;
 /// Pause before a holder is asked again to which a link is wanted.
 pub const LINK_PAUSE: Duration = Duration::from_millis(10);
-/// How long the keeper waits for a holder: its other work waits meanwhile.
+/// Most that the keeper waits for a holder: its other work waits meanwhile.
 pub const VISIT_DEADLINE: Duration = Duration::from_millis(500);
 /// Entries of the rings of a line: the calls that are under way, and the rest is its link's.
 pub const LINE_ENTRIES: usize = 64;

@@ -34,7 +34,7 @@ use std::time::Duration;
 use wire::Errno;
 use wire::checksum::crc32c;
 
-/// What a program wants of a page.
+/// A program's access to a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// To look at it.
@@ -77,7 +77,7 @@ enum Leave {
     Stays,
 }
 
-/// Where the entry of a page that has to leave is.
+/// Position of the entry of a page that has to leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Entry {
     /// In the hand of who has it leave: the frame is his.
@@ -439,7 +439,7 @@ impl Pager {
         held: Page,
     ) -> (Result<bool, StoreError>, Page) {
         let at = self.slot(held.number) as *const u8;
-        // SAFETY: the slot has the page as long as it is held, and nobody writes there.
+        // SAFETY: the slot has the page as long as it is held, and no thread writes there.
         let bytes = unsafe { std::slice::from_raw_parts(at, self.page_bytes) };
         let same = || held.summed && self.table.checksum(page) == crc32c(bytes);
         if !held.dirty && same() {

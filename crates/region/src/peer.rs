@@ -69,7 +69,7 @@ impl PeerConfig {
 #[derive(Clone, Debug)]
 pub struct Peers(Arc<Shared>);
 
-/// What the sources of a region and its keeper share.
+/// State that the sources of a region and its keeper share.
 #[derive(Debug)]
 struct Shared {
     config: PeerConfig,
@@ -79,7 +79,7 @@ struct Shared {
 }
 
 impl Peers {
-    /// Connects to nobody yet.
+    /// Connects to no holder yet.
     pub fn new(config: PeerConfig) -> io::Result<Peers> {
         let (holders, copies) = (config.holders.len(), usize::from(config.copies));
         let wrong = |what| Err(io::Error::new(io::ErrorKind::InvalidInput, what));

@@ -1,4 +1,4 @@
-//! Which page leaves next, and where it waits before it is dropped: two queues of fixed size.
+//! The order in which pages leave, and where they wait before they are dropped: two queues of fixed size.
 //!
 //! *Resident* is a FIFO with a second chance for pages that came back from the staging area (S3-FIFO, SOSP'23, without
 //! the hits that only an access bit could count). An entry is a frame of the budget: who takes one out has a frame,
@@ -155,7 +155,7 @@ impl Resident {
         self.0.lock().queue.push(page as u32);
     }
 
-    /// A frame that was taken is nobody's.
+    /// Gives back a frame that was taken.
     pub fn give_back(&self) {
         self.0.lock().free += 1;
     }

@@ -1,5 +1,5 @@
-//! What is known of each page of a region, and the lock of each: one word, changed by compare-and-swap, waited for by
-//! futex(2). Nothing here allocates, so that a signal handler may use it.
+//! State and lock of each page of a region: one word, changed by compare-and-swap, waited for by futex(2). Nothing here
+//! allocates, so that a signal handler may use it.
 //!
 //! ```text
 //!   absent -fetch-> resident -evict-> staged -store, drop-> absent
@@ -12,7 +12,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Where a page is.
+/// Place of a page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum State {
     /// Not in memory here.
@@ -26,10 +26,10 @@ pub enum State {
     Lost,
 }
 
-/// A page's word, when nobody holds it.
+/// A page's word, when it is not locked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Page {
-    /// Where it is.
+    /// Its place.
     pub state: State,
     /// It differs from what the backing has, whatever the write protection says.
     pub dirty: bool,
@@ -118,17 +118,17 @@ impl Table {
         Table { entries, flip: Page { stored, ..Page::default() }.word() }
     }
 
-    /// How many there are.
+    /// Number of pages.
     pub fn pages(&self) -> usize {
         self.entries.len()
     }
 
-    /// What the page is just now; `None` when somebody holds it. It may be another at once.
+    /// The present state of the page; `None` when it is locked. It may be another at once.
     pub fn peek(&self, page: usize) -> Option<Page> {
         Page::of(self.entries[page].word.load(Ordering::Acquire) ^ self.flip)
     }
 
-    /// Takes the page, if nobody holds it and `fits`. Must be followed by [`Table::unlock`].
+    /// Locks the page, if it is not locked and `fits`. Must be followed by [`Table::unlock`].
     pub fn try_lock(&self, page: usize, fits: impl Fn(Page) -> bool) -> Option<Page> {
         let word = &self.entries[page].word;
         let before = word.load(Ordering::Acquire);
@@ -137,7 +137,7 @@ impl Table {
         taken.ok().map(|_| held)
     }
 
-    /// Takes the page, when nobody else holds it any more. Must be followed by [`Table::unlock`].
+    /// Locks the page, once it is not locked any more. Must be followed by [`Table::unlock`].
     pub fn lock(&self, page: usize) -> Page {
         loop {
             if let Some(held) = self.try_lock(page, |_| true) {

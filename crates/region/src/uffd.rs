@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
 
-/// What a descriptor can do, agreed on when it is made (`UFFD_FEATURE_*` of linux/userfaultfd.h).
+/// Capabilities of a descriptor, agreed on when it is made (`UFFD_FEATURE_*` of linux/userfaultfd.h).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Features(pub u64);
 
@@ -166,7 +166,7 @@ pub enum OpenError {
     Failed(#[from] io::Error),
 }
 
-/// Where page faults come from that are served.
+/// Origin of the page faults that are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// Code of the program alone; anybody may.
@@ -338,7 +338,7 @@ fn descriptor(origin: Origin) -> Result<OwnedFd, OpenError> {
     // SAFETY: the call takes nothing but its flags.
     let got = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::c_long::from(flags | mode)) };
     if got >= 0 {
-        // SAFETY: the kernel has just made this descriptor, and nobody else knows it.
+        // SAFETY: the kernel has just made this descriptor, and no other code has it.
         return Ok(unsafe { OwnedFd::from_raw_fd(got as i32) });
     }
     match io::Error::last_os_error() {
@@ -356,7 +356,7 @@ fn by_device(flags: libc::c_int, refused: io::Error) -> Result<OwnedFd, OpenErro
     };
     // SAFETY: this request takes its flags as a number.
     match unsafe { libc::ioctl(device.as_raw_fd(), USERFAULTFD_IOC_NEW as _, flags) } {
-        // SAFETY: the kernel has just made this descriptor, and nobody else knows it.
+        // SAFETY: the kernel has just made this descriptor, and no other code has it.
         got if got >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(got) }),
         _ => Err(OpenError::Forbidden(io::Error::last_os_error())),
     }
@@ -371,7 +371,7 @@ fn lacking(features: Features) -> &'static str {
     }
 }
 
-/// What a page is, for [`PageMap::scan`] (`PAGE_IS_*` of linux/fs.h).
+/// State of a page, for [`PageMap::scan`] (`PAGE_IS_*` of linux/fs.h).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Is(pub u64);
 
@@ -392,7 +392,7 @@ pub struct PageRange {
     pub start: u64,
     /// Behind the last byte.
     pub end: u64,
-    /// What they are, of what was asked for.
+    /// Their state, as far as it was asked for.
     pub is: u64,
 }
 

@@ -14,7 +14,7 @@ pub fn punch(bytes: &mut [u8], offset: u64, count: u64) {
     bytes[range].fill(0);
 }
 
-/// Where the first byte of a range is that is not in a hole; its end when there is none.
+/// Position of the first byte of a range that is not in a hole; its end when there is none.
 pub fn find_data(bytes: &[u8], offset: u64, count: u64) -> u64 {
     let data = bytes[part(bytes, offset, count)].iter().position(|byte| *byte != 0);
     offset + data.map_or(count, |at| at as u64)

@@ -1,5 +1,5 @@
-//! What the tests of several crates share: packets between endpoints, nodes on a bad link, counted allocations,
-//! copied executables, and what a test says that cannot run here.
+//! Shared pieces of several crates' tests: packets between endpoints, nodes on a bad link, counted allocations, copied
+//! executables, and notes of tests that cannot run here.
 //!
 //! It is for tests only: crates name it among their dev-dependencies. It is not a world: it has no clock, no faults of
 //! its own and no checkers; those are `sim`'s.

@@ -9,16 +9,16 @@ use std::rc::Rc;
 use std::time::Duration;
 use wire::{NodeId, Time};
 
-/// What the link does with the n-th packet: how many copies arrive, and how many turns late.
+/// The link's treatment of the n-th packet: the number of copies that arrive, and their delay in turns.
 pub type Fate = Box<dyn FnMut(u64) -> (usize, usize)>;
 
 /// Nodes and the packets between them.
 pub struct Net {
     /// Node n is the one with index n - 1.
     pub nodes: Vec<Node>,
-    /// What the clocks of all nodes say.
+    /// Time on the clocks of all nodes.
     pub now: Time,
-    /// What becomes of packets.
+    /// Fate of packets.
     pub fate: Fate,
     /// No packet reaches this node, and none of its packets reaches another.
     pub cut: Option<NodeId>,

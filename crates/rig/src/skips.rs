@@ -1,5 +1,5 @@
-//! What a test does that cannot run here: it says so on the terminal, where nobody looks when it passes, and writes a
-//! line to the file that `cargo xtask test` names, which counts it as skipped and not as passed.
+//! Notes of tests that cannot run here: a line on the terminal, which is not read when a test passes, and one in the
+//! file that `cargo xtask test` names, which counts it as skipped and not as passed.
 //!
 //! Continuous integration installs every program and Python module that is asked for here (`.ci/run`): where `CI=true`
 //! says that it runs, one that is missing is a failure. What a machine may lack for good, as a device or a privilege,

@@ -1,8 +1,8 @@
 //! Pages that come before they are touched, several in one exchange with the backing: those that the program names, and
 //! those behind a page that was fetched where the fetches before it went on in order.
 //!
-//! No fault waits for room for them: they take frames whose pages can leave without being stored. What does not come at
-//! once is fetched when it is touched.
+//! No fault waits for room for them: they take frames whose pages can leave without being stored. A page that does not
+//! come at once is fetched when it is touched.
 
 use super::*;
 use std::sync::atomic::AtomicU64;
@@ -23,7 +23,7 @@ pub struct Streams {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stream {
     slot: usize,
-    /// How many.
+    /// Number of pages.
     pub pages: usize,
 }
 

@@ -1,4 +1,4 @@
-//! What a program asks of pages: to store them, to let them go, to keep them where they are.
+//! A program's requests about pages: to store them, to let them go, to keep them where they are.
 
 use super::*;
 

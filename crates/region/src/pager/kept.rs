@@ -1,5 +1,5 @@
-//! What the region's keeper does in the background: pages that were written are stored before somebody waits for their
-//! room, and pages of which the backing has lost copies are mended.
+//! Background work of the region's keeper: written pages are stored before a fault has to wait for their room, and
+//! pages of which the backing has lost copies are mended.
 
 use super::*;
 
@@ -20,7 +20,7 @@ impl Pager {
         }
     }
 
-    /// Stores the page in the slot if it was written and nobody else has it in hand.
+    /// Stores the page in the slot if it was written and no other thread has it.
     fn clean_slot(
         &self,
         context: &mut Context,

@@ -32,7 +32,7 @@ pub struct LineConfig {
     pub deadline: Duration,
 }
 
-/// What a call says.
+/// Content of a call.
 pub struct Question<'a> {
     /// The operation.
     pub op: u16,
@@ -44,11 +44,11 @@ pub struct Question<'a> {
     pub data: Option<Frame>,
     /// Checksums behind the data.
     pub trailer: &'a [u8],
-    /// Where the answer's data lands.
+    /// Frame for the answer's data.
     pub into: Option<FrameMut>,
 }
 
-/// What came back.
+/// Content of an answer.
 pub struct Answer {
     /// Results.
     pub body: [u8; BODY_BYTES],
@@ -58,7 +58,7 @@ pub struct Answer {
     pub data: Option<FrameMut>,
 }
 
-/// What a question came to, when it has.
+/// Outcome of a question, once it has one.
 pub type Answered = Option<Result<Answer, LineError>>;
 
 /// Why there is no answer.
@@ -142,7 +142,7 @@ impl Line {
         })
     }
 
-    /// What the other end calls this one.
+    /// This end's id at the other.
     pub fn node(&self) -> NodeId {
         self.links.node()
     }
@@ -294,7 +294,7 @@ impl Line {
         Ok(moved)
     }
 
-    /// An event of a question that nobody waits for any more is none.
+    /// An event of a question that is not awaited any more is none.
     fn take(&mut self, event: Event, answers: &mut [Answered]) {
         let first = self.first;
         let nth = |ticket: u64| {

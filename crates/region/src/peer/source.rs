@@ -17,7 +17,7 @@ use wire::Time;
 /// Looks for room among what holders are to forget: the keeper makes some meanwhile.
 const FORGETS_MAX: u32 = 100;
 
-/// What one thread at a time uses.
+/// State for one thread at a time.
 pub struct PeerSource {
     shared: Arc<Shared>,
     lines: Lines,

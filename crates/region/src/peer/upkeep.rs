@@ -1,4 +1,4 @@
-//! What is done for a region's holders in the background, by the region's keeper.
+//! Background work for a region's holders, by the region's keeper.
 
 use super::super::backing::Upkeep;
 use super::super::limits::LINK_PAUSE;
@@ -12,7 +12,7 @@ use netmem::protocol::Record;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The keeper's own ways, and when each holder is due.
+/// The keeper's own connections, and when each holder is due.
 pub struct PeerUpkeep {
     shared: Arc<Shared>,
     /// Of its own ways, where nobody waits: a holder that does not answer costs no processor.
