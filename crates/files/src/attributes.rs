@@ -4,7 +4,7 @@ use crate::Files;
 use crate::flags::writes;
 use crate::inode::{File, Local, State};
 use crate::limits::AHEAD_AGE_MAX;
-use names::{Entry, Who, without_set_id};
+use names::{Client, Entry, Who, without_set_id};
 use node::rings::{FileReply, Handle};
 use std::rc::Rc;
 use wire::{Attr, Errno, FileId, SetAttr, Time};
@@ -14,20 +14,20 @@ const CAPABILITY: &[u8] = b"security.capability";
 
 impl Files {
     /// The attributes of a file, from memory when they are young enough: of an open one as young as its bytes need be.
-    pub(crate) async fn get_attr(&self, id: FileId, opened: bool) -> Result<FileReply, Errno> {
+    pub(crate) async fn current_attr(&self, id: FileId, opened: bool) -> Result<Attr, Errno> {
         let file = self.file(id);
         if let Some(attr) = self.unnamed_attr(id) {
-            return Ok(FileReply::Attr(attr));
+            return Ok(attr);
         }
         let age_max = self.config.attribute_age_max;
         let age_max = if opened { age_max.max(AHEAD_AGE_MAX) } else { age_max };
         if !self.is_younger(&file, age_max) {
             match self.refresh(&file).await {
-                Err(Errno::ESTALE) => return self.removed_elsewhere(&file).map(FileReply::Attr),
+                Err(Errno::ESTALE) => return self.removed_elsewhere(&file),
                 result => result?,
             }
         }
-        Ok(FileReply::Attr(self.attr(&file)))
+        Ok(self.attr(&file))
     }
 
     pub(crate) fn attr(&self, file: &File) -> Attr {
@@ -44,9 +44,9 @@ impl Files {
     /// Changes attributes. `handle` is what the application changes them through, if anything.
     pub(crate) async fn set_attr(
         &self,
+        names: &Client,
         who: &Who<'_>,
-        id: FileId,
-        handle: Option<Handle>,
+        (id, handle): (FileId, Option<Handle>),
         changes: SetAttr,
     ) -> Result<FileReply, Errno> {
         if self.is_unnamed(id) {
@@ -56,13 +56,13 @@ impl Files {
         let open = handle.and_then(|handle| self.table.borrow().handle(handle).ok());
         let opened = open.is_some_and(|open| writes(open.flags));
         if changes.size.is_some() {
-            self.truncate(who, &file, changes, opened).await?;
+            self.truncate(names, who, &file, changes, opened).await?;
         } else {
             if changes.mtime.is_some() {
                 // Bytes that reach the servers later would move the time again.
                 self.send_all(&file).await;
             }
-            self.change(who, &file, changes, opened).await?;
+            self.change(names, who, &file, changes, opened).await?;
         }
         Ok(FileReply::Attr(self.changed_attr(&file).await))
     }
@@ -77,6 +77,7 @@ impl Files {
     /// Changes attributes with the length among them: what is written beyond it and not yet sent is forgotten.
     pub(crate) async fn truncate(
         &self,
+        names: &Client,
         who: &Who<'_>,
         file: &Rc<File>,
         changes: SetAttr,
@@ -86,7 +87,7 @@ impl Files {
             self.begin_session(file).await?;
         }
         self.hold_writes(file).await;
-        let result = self.change(who, file, changes, opened).await;
+        let result = self.change(names, who, file, changes, opened).await;
         self.resume_writes(file);
         result
     }
@@ -111,19 +112,20 @@ impl Files {
             return Ok(());
         }
         let changes = SetAttr { clear_set_id: true, ..SetAttr::default() };
-        self.change(&Who::ROOT, file, changes, true).await
+        self.change(&self.names, &Who::ROOT, file, changes, true).await
     }
 
     /// The caller holds writes back where the length changes.
     async fn change(
         &self,
+        names: &Client,
         who: &Who<'_>,
         file: &Rc<File>,
         changes: SetAttr,
         opened: bool,
     ) -> Result<(), Errno> {
         let asked = self.cx.now();
-        let entry = self.names.set_attr(who, file.id, changes, opened).await?;
+        let entry = names.set_attr(who, file.id, changes, opened).await?;
         self.with_written(file, |state| {
             if let Some(size) = changes.size {
                 state.cut(size);

@@ -6,7 +6,7 @@ use crate::flags::{TRUNCATE, permissions, writes};
 use crate::inode::File;
 use crate::limits::NAME_AGE_MAX;
 use crate::naming::OpenBy;
-use names::{Entry, How, READ, Span, Who};
+use names::{Client, Entry, How, Listing, READ, Span, Who};
 use node::rings::{DirectoryEntry, FileReply, Handle, OPEN_CLEARS_SET_ID};
 use std::rc::Rc;
 use wire::{Attr, Errno, FileId, FileKind, SetAttr, Time};
@@ -14,12 +14,12 @@ use wire::{Attr, Errno, FileId, FileKind, SetAttr, Time};
 impl Files {
     pub(crate) async fn lookup(
         &self,
+        names: &Client,
         who: &Who<'_>,
-        parent: FileId,
-        name: &[u8],
+        (parent, name): (FileId, &[u8]),
     ) -> Result<FileReply, Errno> {
         let asked = self.cx.now();
-        let entry = match self.asking.lookup(who, parent, name).await {
+        let entry = match names.lookup(who, parent, name).await {
             // Of a handle of open_by_handle_at(2), whatever the file is.
             Err(Errno::ENOTDIR) if name == b"." => self.asking.get_attr(parent).await,
             entry => entry,
@@ -190,7 +190,7 @@ impl Files {
         if flags & TRUNCATE != 0 && writes(flags) {
             let clear_set_id = flags & OPEN_CLEARS_SET_ID != 0;
             let changes = SetAttr { size: Some(0), clear_set_id, ..SetAttr::default() };
-            return self.truncate(who, file, changes, true).await;
+            return self.truncate(&self.names, who, file, changes, true).await;
         }
         self.ask_objects(file).await
     }
@@ -214,30 +214,50 @@ impl Files {
         &self,
         who: &Who<'_>,
         (id, handle): (FileId, Handle),
-        cookie: u64,
-        bytes: u32,
-        with_attributes: bool,
+        (cookie, bytes, with_attributes): (u64, u32, bool),
     ) -> Result<FileReply, Errno> {
-        if self.is_unnamed(id) {
-            return Ok(FileReply::Entries { entries: Vec::new(), end: true });
-        }
-        let asked = self.cx.now();
         // A listing that begins anew has an end of its own.
         let until = if cookie == 0 { 0 } else { self.table.borrow().listing_end(handle) };
         let span = Span { cookie, until };
-        let listing =
-            self.asking.read_directory(who, id, span, bytes as usize, with_attributes).await?;
-        self.table.borrow_mut().end_listing(handle, listing.until);
-        let end = listing.end;
-        let mut entries = Vec::with_capacity(listing.entries.len());
-        for listed in listing.entries {
-            let attr = match listed.entry {
-                Some(entry) => self.listed_attr((id, &listed.name), entry, asked),
-                None => None,
-            };
-            entries.push(DirectoryEntry { attr, ..DirectoryEntry::from(listed) });
+        let (reply, until) =
+            self.list(&self.asking, who, id, span, (bytes, with_attributes)).await?;
+        self.table.borrow_mut().end_listing(handle, until);
+        Ok(reply)
+    }
+
+    /// A part of a directory that is not open: it ends where the directory ends now.
+    pub(crate) async fn list_directory(
+        &self,
+        names: &Client,
+        who: &Who<'_>,
+        id: FileId,
+        (cookie, bytes, with_attributes): (u64, u32, bool),
+    ) -> Result<FileReply, Errno> {
+        let span = Span::from(cookie);
+        Ok(self.list(names, who, id, span, (bytes, with_attributes)).await?.0)
+    }
+
+    /// Entries of a span, and where the listing ends.
+    async fn list(
+        &self,
+        names: &Client,
+        who: &Who<'_>,
+        id: FileId,
+        span: Span,
+        (bytes, with_attributes): (u32, bool),
+    ) -> Result<(FileReply, u64), Errno> {
+        if self.is_unnamed(id) {
+            return Ok((FileReply::Entries { entries: Vec::new(), end: true }, 0));
         }
-        Ok(FileReply::Entries { entries, end })
+        let asked = self.cx.now();
+        let listing = names.read_directory(who, id, span, bytes as usize, with_attributes).await?;
+        let Listing { entries, end, until, .. } = listing;
+        let entries = entries.into_iter().map(|mut listed| {
+            let entry = listed.entry.take();
+            let attr = entry.and_then(|entry| self.listed_attr((id, &listed.name), entry, asked));
+            DirectoryEntry { attr, ..DirectoryEntry::from(listed) }
+        });
+        Ok((FileReply::Entries { entries: entries.collect(), end }, until))
     }
 
     /// Attributes for a listing; none for a file whose length is a hint, as while others write: a listing does not ask

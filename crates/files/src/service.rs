@@ -1,9 +1,9 @@
 //! The front's requests, one by one.
 
 use crate::Files;
-use crate::flags::{EXCHANGE, WRITE_ONLY, how};
+use crate::flags::{EXCHANGE, how};
 use crate::locks::Wanted;
-use names::{How, Who};
+use names::{Client, How, Who};
 use node::rings::{FileOp, FileReply, FileRequest, Lock};
 use wire::Errno;
 
@@ -40,58 +40,75 @@ impl Files {
                 let how = how(flags);
                 self.create(who, (parent, &name), mode, flags, how).await
             }
-            FileOp::CreateExclusive { parent, name, mode, verifier } => {
-                // 0 is no verifier
-                let how = How::Exclusive(u64::from_be_bytes(verifier).max(1));
-                self.create(who, (parent, &name), mode, WRITE_ONLY, how).await
-            }
             FileOp::CreateUnnamed { parent, mode, flags } => {
                 self.create_unnamed(who, parent, mode, flags).await
             }
-            FileOp::GetAttr { file, handle } => self.get_attr(file, handle.is_some()).await,
-            FileOp::SetAttr { file, handle, changes } => {
-                self.set_attr(who, file, handle, changes).await
+            FileOp::GetAttr { file, handle } => {
+                self.current_attr(file, handle.is_some()).await.map(FileReply::Attr)
+            }
+            FileOp::Permissions { file } => {
+                let attr = self.current_attr(file, false).await?;
+                Ok(FileReply::Permissions(attr, who.granted(&attr)))
             }
             FileOp::GetLock { file, owner, lock, .. } => self.get_lock(file, owner, lock).await,
             FileOp::ReclaimLock { file, owner, lock } => {
                 let lock = Lock { pid: request.caller.pid, ..lock };
                 self.reclaim_lock(file, owner, lock).await
             }
-            op => self.serve_name(who, op).await,
+            FileOp::WithWcc { op, guard } => {
+                let (names, changed) = self.asking.with_wcc(guard);
+                let reply = self.serve_name(&names, who, *op).await?;
+                Ok(FileReply::WithWcc(Box::new(reply), changed.take()))
+            }
+            op => self.serve_name(&self.asking, who, op).await,
         }
     }
 
-    /// Operations on names and on directories.
-    async fn serve_name(&self, who: &Who<'_>, op: FileOp) -> Result<FileReply, Errno> {
+    /// Operations on names, attributes and directories, asked by `names`.
+    async fn serve_name(
+        &self,
+        names: &Client,
+        who: &Who<'_>,
+        op: FileOp,
+    ) -> Result<FileReply, Errno> {
         let asked = self.cx.now();
         match op {
-            FileOp::Lookup { parent, name } => self.lookup(who, parent, &name).await,
+            FileOp::SetAttr { file, handle, changes } => {
+                self.set_attr(names, who, (file, handle), changes).await
+            }
+            FileOp::CreateExclusive { parent, name, mode, verifier } => {
+                // 0 is no verifier
+                let how = How::Exclusive(u64::from_be_bytes(verifier).max(1));
+                let (entry, _) = names.create(who, parent, &name, mode, how, None).await?;
+                Ok(self.made((parent, &name), entry, asked).await)
+            }
+            FileOp::Lookup { parent, name } => self.lookup(names, who, (parent, &name)).await,
             FileOp::Symlink { parent, name, target } => {
-                let entry = self.names.symlink(who, parent, &name, &target).await?;
+                let entry = names.symlink(who, parent, &name, &target).await?;
                 Ok(self.made((parent, &name), entry, asked).await)
             }
             FileOp::MakeNode { parent, name, mode, rdev } => {
-                let entry = self.names.make_node(who, parent, &name, mode, rdev).await?;
+                let entry = names.make_node(who, parent, &name, mode, rdev).await?;
                 Ok(self.made((parent, &name), entry, asked).await)
             }
             FileOp::MakeDirectory { parent, name, mode } => {
-                let entry = self.names.make_directory(who, parent, &name, mode).await?;
+                let entry = names.make_directory(who, parent, &name, mode).await?;
                 Ok(self.made((parent, &name), entry, asked).await)
             }
             FileOp::Link { file, new_parent, new_name } => {
-                let entry = self.names.link(who, file, new_parent, &new_name).await?;
+                let entry = names.link(who, file, new_parent, &new_name).await?;
                 Ok(self.made((new_parent, &new_name), entry, asked).await)
             }
             FileOp::Unlink { parent, name } => {
                 let who = who.having_seen([self.naming.file(parent, &name), None]);
-                let unnamed = self.names.unlink(&who, parent, &name).await?;
+                let unnamed = names.unlink(&who, parent, &name).await?;
                 self.keep_unnamed(unnamed);
                 self.naming.remove(parent, &name);
                 Ok(self.removed(parent))
             }
             FileOp::RemoveDirectory { parent, name } => {
                 let who = who.having_seen([self.naming.file(parent, &name), None]);
-                let unnamed = self.names.remove_directory(&who, parent, &name).await?;
+                let unnamed = names.remove_directory(&who, parent, &name).await?;
                 self.keep_unnamed(unnamed);
                 self.naming.remove(parent, &name);
                 Ok(self.removed(parent))
@@ -101,7 +118,7 @@ impl Files {
                 let who =
                     who.having_seen(seen.map(|(parent, name)| self.naming.file(parent, name)));
                 let unnamed =
-                    self.names.rename(&who, parent, &name, new_parent, &new_name, flags).await?;
+                    names.rename(&who, parent, &name, new_parent, &new_name, flags).await?;
                 self.keep_unnamed(unnamed);
                 let exchange = flags & EXCHANGE != 0;
                 self.naming.rename((parent, &name), (new_parent, &new_name), exchange);
@@ -110,7 +127,10 @@ impl Files {
             }
             FileOp::OpenDirectory { file } => self.open_directory(who, file).await,
             FileOp::ReadDirectory { file, handle, cookie, bytes, with_attributes } => {
-                self.read_directory(who, (file, handle), cookie, bytes, with_attributes).await
+                self.read_directory(who, (file, handle), (cookie, bytes, with_attributes)).await
+            }
+            FileOp::ListDirectory { file, cookie, bytes, with_attributes } => {
+                self.list_directory(names, who, file, (cookie, bytes, with_attributes)).await
             }
             FileOp::ReleaseDirectory { handle, .. } => {
                 self.table.borrow_mut().close_directory(handle);

@@ -14,13 +14,16 @@ pub use calls::BackupPart;
 use crate::limits::{DEADLINE, HOLDING_MAX, INCARNATIONS_MAX, RETRY_PAUSE, SLOTS};
 use crate::locks::Locks;
 use crate::protocol::{CallNumber, Operation, Point, cut, join};
+use crate::wcc;
 use endpoint::{Frame, FrameMut};
+use node::rings::Wcc;
 use node::{Call, CallError, Cx, Notify, Permit, Pieces, Reply, Semaphore, Wait};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
-use wire::{Channel, Errno, FileId, NodeId, Sites, Time, VolumeId};
+use wire::field::Field;
+use wire::{Attr, Channel, Decoder, Errno, FileId, NodeId, Sites, Time, VolumeId, Wall};
 
 /// A lock that another client took while this one was not heard of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +91,7 @@ struct Managed {
 
 /// A volume's name space. Clones are one client; how long it waits is each one's own.
 #[derive(Clone)]
-pub struct Client(Rc<Inner>, Duration);
+pub struct Client(Rc<Inner>, Duration, Option<wcc::Asked>);
 
 impl std::fmt::Debug for Client {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -103,6 +106,9 @@ struct Style {
     room: usize,
     deadline: Option<Duration>,
 }
+
+/// Bytes that [`Wcc`] of two directories add to an answer.
+const WCC_BYTES_MAX: usize = 4 + 2 * (1 + 2 * Attr::BYTES);
 
 /// For an entry.
 const SMALL: Style = Style { room: 256, deadline: Some(DEADLINE) };
@@ -131,18 +137,52 @@ impl Client {
             left: Cell::default(),
             holding: Semaphore::new(cx, HOLDING_MAX),
         };
-        Client(Rc::new(inner), DEADLINE)
+        Client(Rc::new(inner), DEADLINE, None)
     }
 
     /// The same client, with this patience for a manager that is away, for requests that change nothing. Changes wait
     /// no longer than [`DEADLINE`]: the manager keeps the answers of a client for as long as its lease, and would
     /// execute one a second time afterwards.
     pub fn with_patience(&self, patience: Duration) -> Client {
-        Client(self.0.clone(), patience)
+        Client(self.0.clone(), patience, self.2.clone())
+    }
+
+    /// The same client, for one operation. One that changes files or directories is on stable storage when it is
+    /// answered, and what it changed is in the second value then, the directories in the order of its arguments; a
+    /// look-up puts its directory there. `guard`: EBADE, and nothing is done, unless this is the file's ctime.
+    pub fn with_wcc(&self, guard: Option<Wall>) -> (Client, Rc<RefCell<Vec<Wcc>>>) {
+        let asked = wcc::Asked { guard, ..wcc::Asked::default() };
+        let changed = asked.changed.clone();
+        (Client(self.0.clone(), self.1, Some(asked)), changed)
     }
 
     /// Makes a call to the manager that it is about, wherever that is, and returns the answer's bytes.
     async fn ask(&self, operation: Operation<'_>, style: Style) -> Result<Vec<u8>, Errno> {
+        match &self.2 {
+            Some(asked) if !operation.changed().is_empty() => {
+                self.ask_with_wcc(asked, operation, style).await
+            }
+            _ => self.ask_plainly(operation, style).await,
+        }
+    }
+
+    async fn ask_with_wcc(
+        &self,
+        asked: &wcc::Asked,
+        operation: Operation<'_>,
+        style: Style,
+    ) -> Result<Vec<u8>, Errno> {
+        let (operation, guard) = (Box::new(operation), asked.guard);
+        let style = Style { room: style.room + WCC_BYTES_MAX, ..style };
+        let mut answer = self.ask_plainly(Operation::WithWcc { operation, guard }, style).await?;
+        let mut input = Decoder::new(&answer);
+        let changed = Vec::<Wcc>::take(&mut input).map_err(|_| Errno::EPROTO)?;
+        let left = input.rest().len();
+        asked.changed.replace(changed);
+        Ok(answer.split_off(answer.len() - left))
+    }
+
+    async fn ask_plainly(&self, operation: Operation<'_>, style: Style) -> Result<Vec<u8>, Errno> {
         let mut message = Vec::with_capacity(96);
         operation.encode(&mut message);
         let numbered = self.take_number(&operation).await;
@@ -186,7 +226,7 @@ impl Client {
         let mut managers = self.0.managers.borrow_mut();
         let Some(known) = managers.get_mut(&manager) else { return };
         known.incarnation = known.incarnation.max(point.incarnation);
-        known.is_dirty |= operation.is_once();
+        known.is_dirty |= operation.is_once() && !matches!(operation, Operation::WithWcc { .. });
         if !operation.is_kept_by_sync() {
             return;
         }

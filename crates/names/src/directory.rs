@@ -50,6 +50,8 @@ pub struct Listing {
     pub end: bool,
     /// End of the listing: positions from here on are of names that were made after it began.
     pub until: u64,
+    /// Attributes of the directory.
+    pub directory: Attr,
 }
 
 /// One entry of a listing.
@@ -124,7 +126,7 @@ impl Transaction<'_> {
             return Err(Errno::EINVAL);
         }
         let until = if until == 0 { directory.next_position } else { until };
-        let listing = Listing { until, ..Listing::default() };
+        let listing = Listing { until, directory: inode.attr, ..Listing::default() };
         let mut collector = Collector { site: file.site(), room: bytes, plus, listing };
         let full = !self.list_dots(&mut collector, file, directory.parent, start)?
             || !self.list_names(&mut collector, file, start.max(PARENT))?;

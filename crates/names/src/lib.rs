@@ -55,6 +55,7 @@ mod sites;
 mod stores;
 mod transaction;
 mod unnamed;
+mod wcc;
 pub mod xattr;
 
 pub use client::{BackupPart, Client, LostLock};

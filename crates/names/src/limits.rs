@@ -20,8 +20,9 @@ pub const XATTR_VALUE_BYTES_MAX: usize = 64 * 1024;
 pub const XATTRS_MAX: usize = 256;
 /// Largest answer beside what its body holds: a value of an extended attribute, a listing of a directory.
 pub const REPLY_BYTES_MAX: usize = 64 * 1024;
-/// Room for what a listing of a directory has beside its entries: their count, whether it ends, and where.
-pub const LISTING_HEAD_BYTES: usize = 16;
+/// Room for what a listing of a directory has beside its entries: their count, whether it ends, and where; and the
+/// directory's attributes.
+pub const LISTING_HEAD_BYTES: usize = 16 + wire::Attr::BYTES;
 /// Bytes of keys and values in a part of a backup, of which the last may be as long as the store takes one: 136 KiB.
 pub const BACKUP_PART_BYTES: usize = 64 * 1024;
 /// Most bytes of such an answer.

@@ -54,6 +54,11 @@ impl Opens {
         self.files.get(&file).into_iter().flatten().map(|(client, holder)| (*client, *holder))
     }
 
+    /// Whether anybody has a write session.
+    pub fn is_written(&self, file: FileId) -> bool {
+        self.holders(file).any(|(_, holder)| holder.session.writers > 0)
+    }
+
     /// Whether another client may be changing the length of `file`, or did during the session of `client`: the inode's
     /// is then a hint.
     pub fn written_beside(&self, file: FileId, client: u64) -> bool {

@@ -123,6 +123,11 @@ impl<'a> Who<'a> {
         mask & !(attr.mode >> class) & 7 == 0
     }
 
+    /// All that is permitted, of [`READ`], [`WRITE`] and [`EXECUTE`].
+    pub fn granted(&self, attr: &Attr) -> u32 {
+        [READ, WRITE, EXECUTE].into_iter().filter(|mask| self.may(attr, *mask)).sum()
+    }
+
     /// EACCES unless all of `mask` is permitted.
     pub(crate) fn check(&self, attr: &Attr, mask: u32) -> Result<(), Errno> {
         if self.may(attr, mask) { Ok(()) } else { Err(Errno::EACCES) }

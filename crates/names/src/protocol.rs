@@ -14,10 +14,10 @@ use crate::salvage::Salvaged;
 use crate::sessions::{Claim, Final};
 use crate::unnamed::Unnamed;
 use endpoint::FrameMut;
-use node::rings::{Lock, VolumeSpace};
+use node::rings::{Lock, VolumeSpace, Wcc};
 use wire::field::{Field, Output, fields};
 use wire::limits::BODY_BYTES;
-use wire::{Decoder, FileId, Fragment, Home, NodeId, SetAttr, Short, VolumeId};
+use wire::{Attr, Decoder, FileId, Fragment, Home, NodeId, SetAttr, Short, VolumeId, Wall};
 
 /// In place of the bytes of a caller's groups: its kernel has decided.
 const KERNEL: u32 = u32::MAX;
@@ -65,9 +65,27 @@ impl<'a> Field<'a> for How {
     }
 }
 
+/// An operation within another.
+impl<'a> Field<'a> for Box<Operation<'a>> {
+    fn put(&self, out: &mut impl Output) {
+        self.code().put(out);
+        let mut arguments = Vec::with_capacity(96);
+        self.encode(&mut arguments);
+        out.append(&arguments);
+    }
+    fn take(input: &mut Decoder<'a>) -> Result<Self, Short> {
+        match input.u16()? {
+            // what is within one has none in it: bytes from outside decide how deep this goes
+            code if code == Operation::WITH_WCC => Err(Short),
+            code => Operation::decode(code, input).map(Box::new),
+        }
+    }
+}
+
 fields!(Entry { attr, layout, truncations, writers, unsure });
+fields!(FoundIn { found, directory });
 fields!(Found { file, entry });
-fields!(Listing { entries, end, until });
+fields!(Listing { entries, end, until, directory });
 fields!(Span { cookie, until });
 fields!(ListingEntry { file, kind, cookie, name, entry });
 
@@ -106,6 +124,13 @@ pub(crate) struct Map {
     pub fragments: Vec<Fragment>,
 }
 fields!(Map { epoch, fragments });
+
+/// What is called a name, and the directory that it is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FoundIn {
+    pub found: Found,
+    pub directory: Attr,
+}
 
 /// Of create: the file, and whether it was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -213,6 +238,8 @@ operations! {
     CompareAll = 52 once { who: Who<'a> }
     CreateUnnamed = 44 once { who: Who<'a>, parent: FileId, mode: u32, mask: u32 }
     AcceptLost = 46 once { who: Who<'a>, file: FileId }
+    LookupIn = 56 pure { who: Who<'a>, parent: FileId, name: &'a [u8] }
+    WithWcc = 57 once { operation: Box<Operation<'a>>, guard: Option<Wall> }
     OpenNamed = 43 once { who: Who<'a>, parent: FileId, name: &'a [u8], file: FileId, mask: u32 }
 }
 
@@ -220,7 +247,38 @@ impl Operation<'_> {
     /// Whether who syncs must be told when a power cut took it. Of an open or a close the objects know all that counts.
     pub fn is_kept_by_sync(&self) -> bool {
         use Operation::*;
-        self.is_once() && !matches!(self, Open { .. } | OpenNamed { .. } | Close { .. })
+        // With wcc_data it is on stable storage when it is answered.
+        let is_synced = matches!(self, WithWcc { .. });
+        self.is_once()
+            && !is_synced
+            && !matches!(self, Open { .. } | OpenNamed { .. } | Close { .. })
+    }
+
+    /// What changes attributes of files that others may have cached, in this order: of an operation that can be asked
+    /// for [with them](Operation::WithWcc).
+    pub fn changed(&self) -> Vec<FileId> {
+        use Operation::*;
+        match self {
+            SetAttr { file, .. } => vec![*file],
+            Create { parent, .. }
+            | MakeDirectory { parent, .. }
+            | Symlink { parent, .. }
+            | MakeNode { parent, .. }
+            | Link { parent, .. }
+            | Unlink { parent, .. }
+            | RemoveDirectory { parent, .. } => vec![*parent],
+            Rename { parent, new_parent, .. } if parent == new_parent => vec![*parent],
+            Rename { parent, new_parent, .. } => vec![*parent, *new_parent],
+            _ => Vec::new(),
+        }
+    }
+
+    /// The operation itself, where it comes with attributes.
+    pub fn plain(&self) -> &Self {
+        match self {
+            Operation::WithWcc { operation, .. } => operation,
+            operation => operation,
+        }
     }
 
     /// Whether it takes room for good: it is refused while there is only what is kept for changes that make room.
@@ -237,10 +295,13 @@ impl Operation<'_> {
             Open { .. } | OpenNamed { .. } | Close { .. } | Claim { .. } | Leave { .. } => false,
             SetLock { .. } | TakeOverLock { .. } | TestLock { .. } => false,
             KeepAlive { .. } | Sync { .. } => false,
+            WithWcc { operation, .. } => operation.takes_room(),
             // The way out for bytes on the disks.
             MoveColumn { .. } | Retire { .. } | Restore { .. } | Purge { .. } => false,
             CompareAll { .. } => false,
-            Lookup { .. } | GetAttr { .. } | Access { .. } | ReadLink { .. } => false,
+            Lookup { .. } | LookupIn { .. } | GetAttr { .. } | Access { .. } | ReadLink { .. } => {
+                false
+            }
             ReadDirectory { .. } | GetXattr { .. } | ListXattr { .. } | Space {} => false,
             Fragments { .. } | DirectoryLayout { .. } | Servers {} | Sites {} => false,
             Quarantined { .. } | Backup { .. } => false,
@@ -258,6 +319,7 @@ impl Operation<'_> {
         use Operation::*;
         match self {
             Lookup { parent, .. }
+            | LookupIn { parent, .. }
             | Create { parent, .. }
             | CreateUnnamed { parent, .. }
             | MakeDirectory { parent, .. }
@@ -267,6 +329,7 @@ impl Operation<'_> {
             | Unlink { parent, .. }
             | RemoveDirectory { parent, .. }
             | Rename { parent, .. } => Some(*parent),
+            WithWcc { operation, .. } => operation.subject(),
             GetAttr { file }
             | Access { file, .. }
             | ReadLink { file }
@@ -297,6 +360,10 @@ impl Operation<'_> {
             Salvage { found, .. } => Some(found.attr.file),
         }
     }
+}
+
+impl Operation<'_> {
+    const WITH_WCC: u16 = 57;
 }
 
 impl CallNumber {
@@ -415,6 +482,9 @@ pub(crate) enum Outcome {
     Done,
     Entry(Entry),
     Found(Found),
+    FoundIn(FoundIn),
+    /// What changed, then the answer of the operation itself.
+    WithWcc(Vec<Wcc>, Box<Outcome>),
     Closed(Option<Entry>),
     Created(Created),
     Unnamed(Option<Unnamed>),
@@ -435,6 +505,11 @@ impl Outcome {
             Outcome::Done => {}
             Outcome::Entry(value) => value.put(&mut out),
             Outcome::Found(value) => value.put(&mut out),
+            Outcome::FoundIn(value) => value.put(&mut out),
+            Outcome::WithWcc(changed, outcome) => {
+                changed.put(&mut out);
+                out.extend(outcome.encode());
+            }
             Outcome::Closed(value) => value.put(&mut out),
             Outcome::Created(value) => value.put(&mut out),
             Outcome::Unnamed(value) => value.put(&mut out),
@@ -478,7 +553,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_make_decoding_panic(code in 0u16..52, bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn no_bytes_make_decoding_panic(code in 0u16..60, bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             let _ = Operation::decode(code, &mut Decoder::new(&bytes));
         }
     }

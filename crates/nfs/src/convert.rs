@@ -46,6 +46,7 @@ const STATUSES: &[(Errno, Status)] = &[
     (Errno::EPROTO, Status::ServerFault),
     (Errno::EUCLEAN, Status::Io),
     (Errno::ECANCELED, Status::Jukebox),
+    (Errno::EBADE, Status::NotSync),
 ];
 
 /// The status that answers an error.
@@ -59,7 +60,7 @@ pub fn errno(status: Status) -> Errno {
         Status::Ok => panic!("a success is no error"),
         Status::Remote => Errno::EXDEV,
         Status::BadHandle => Errno::ESTALE,
-        Status::NotSync | Status::BadCookie | Status::BadType | Status::TooSmall => Errno::EINVAL,
+        Status::BadCookie | Status::BadType | Status::TooSmall => Errno::EINVAL,
         Status::ServerFault => Errno::EIO,
         Status::Jukebox => Errno::EAGAIN,
         _ => {
@@ -182,11 +183,14 @@ pub fn sattr(changes: &SetAttr) -> Sattr {
 }
 
 /// Permissions of access(2) that bits of ACCESS need (section 3.3.4): each bit, and the mask, in directories and in
+/// Permissions as in access(2).
+const READ: u32 = 4;
+/// The same.
+pub const WRITE: u32 = 2;
+const EXECUTE: u32 = 1;
+
 /// others. DELETE is of the names in a directory, and says nothing of a file.
 pub fn access_masks(kind: FileKind) -> &'static [(u32, u32)] {
-    const READ: u32 = 4;
-    const WRITE: u32 = 2;
-    const EXECUTE: u32 = 1;
     match kind {
         FileKind::Directory => &[
             (access::READ, READ),

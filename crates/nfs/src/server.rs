@@ -12,9 +12,9 @@
 //!
 //! What it promises (RFC 1813 section 4.8): a change of names is on stable storage when it is answered; data is when
 //! the WRITE asked for it or a COMMIT was answered. `after` of weak cache consistency is always sent, where the object
-//! can be asked; `before` of a directory only where its change number shows that nothing but this call changed it
-//! between the two, since a wrong one would hide a change from a client. A RENAME may change nothing, and the bytes of
-//! a file change without a number, so of these there is none.
+//! can be asked; `before` only where the manager took both in one step with the change, since a wrong one would hide a
+//! change from a client. The bytes of a file change without the manager, so there is none of a WRITE, nor of a SETATTR
+//! while somebody has the file open for writing.
 
 mod data;
 mod execution;
@@ -38,7 +38,7 @@ use crate::portmap::Service;
 use crate::v3::{Fattr, Handle, Status, WccData};
 use execution::Asker;
 use mounting::Mounts;
-use node::rings::{Caller, FileOp, FileReply};
+use node::rings::{Caller, FileOp, FileReply, Wcc};
 use std::cell::{Cell, RefCell};
 use wire::{Attr, Errno, FileId, FileKind, Time, VolumeId, Wall};
 
@@ -203,38 +203,38 @@ impl Context<'_> {
         self.attr(file).await.ok().map(|attr| self.fattr(&attr))
     }
 
-    /// Attributes of a directory before a change.
-    async fn before(&self, directory: FileId) -> Option<Attr> {
-        self.attr(directory).await.ok()
-    }
-
-    /// After a call that changed the directory so often.
-    async fn wcc_since(&self, before: Option<Attr>, directory: FileId, changes: u64) -> WccData {
-        let Ok(after) = self.attr(directory).await else { return WccData::default() };
-        let is_alone = |before: &Attr| before.change.checked_add(changes) == Some(after.change);
-        let before = before.filter(is_alone).map(|before| crate::convert::wcc(&before));
-        WccData { before, after: Some(self.fattr(&after)) }
-    }
-
+    /// What is known of a directory or a file after a change that failed.
     async fn wcc(&self, file: FileId) -> WccData {
         WccData { before: None, after: self.post(file).await }
     }
 
-    /// Puts a change that was made on stable storage. It is not to be asked for again, so an error that passes is told
-    /// as one that does not.
-    async fn sync_names(&self, directory: FileId) -> Result<(), Status> {
-        match self.ask(FileOp::FsyncDirectory { file: directory }).await {
-            Ok(_) => Ok(()),
-            Err(Status::Jukebox) => Err(Status::Io),
-            Err(status) => Err(status),
-        }
+    /// Asks for an operation on names with what it changed: on stable storage, if it is a change.
+    async fn ask_with_wcc(&self, op: FileOp) -> Result<(FileReply, Vec<WccData>), Errno> {
+        self.ask_guarded(op, None).await
+    }
+
+    /// The same; EBADE, and nothing is done, unless `guard` is the file's ctime.
+    async fn ask_guarded(
+        &self,
+        op: FileOp,
+        guard: Option<Wall>,
+    ) -> Result<(FileReply, Vec<WccData>), Errno> {
+        let op = FileOp::WithWcc { op: Box::new(op), guard };
+        let FileReply::WithWcc(reply, changed) = self.raw(op).await? else {
+            return Err(Errno::EPROTO);
+        };
+        let data = |changed: &Wcc| WccData {
+            before: changed.before.as_ref().map(crate::convert::wcc),
+            after: Some(self.fattr(&changed.after)),
+        };
+        Ok((*reply, changed.iter().map(data).collect()))
     }
 }
 
 /// The attributes that an operation on a name brought.
 fn entry(reply: FileReply) -> Result<Attr, Status> {
     match reply {
-        FileReply::Entry(attr) | FileReply::Created { attr, .. } => Ok(attr),
+        FileReply::Entry(attr) => Ok(attr),
         _ => Err(Status::ServerFault),
     }
 }

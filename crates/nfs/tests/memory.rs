@@ -1,7 +1,9 @@
 //! A file system in memory behind the front ring's operations: as much of one as NFSv3 asks.
 
 use endpoint::Frames;
-use node::rings::{Caller, DirectoryEntry, FileOp, FileReply, Handle, Name, Rights, VolumeSpace};
+use node::rings::{
+    Caller, DirectoryEntry, FileOp, FileReply, Handle, Name, Rights, VolumeSpace, Wcc,
+};
 use std::collections::BTreeMap;
 use wire::{Attr, Errno, FileId, FileKind, SetAttr, SetTime, Wall};
 
@@ -170,7 +172,7 @@ impl Memory {
         self.attr(file).map(FileReply::Attr)
     }
 
-    fn access(&mut self, caller: &Caller, file: FileId, mask: u32) -> Result<FileReply, Errno> {
+    fn permissions(&mut self, caller: &Caller, file: FileId) -> Result<FileReply, Errno> {
         let attr = self.attr(file)?;
         let is_of = |gid: u32| match &caller.rights {
             Rights::Groups(groups) => groups.chunks(4).any(|group| group == gid.to_le_bytes()),
@@ -181,8 +183,49 @@ impl Memory {
             () if caller.gid == attr.gid || is_of(attr.gid) => 3,
             () => 0,
         };
-        let may = caller.uid == 0 || attr.mode >> shift & mask == mask;
-        may.then_some(FileReply::Done).ok_or(Errno::EACCES)
+        let granted = if caller.uid == 0 { 7 } else { attr.mode >> shift & 7 };
+        Ok(FileReply::Permissions(attr, granted))
+    }
+
+    /// Does what is asked on stable storage, and says what it changed.
+    fn serve_with_wcc(
+        &mut self,
+        caller: &Caller,
+        op: FileOp,
+        guard: Option<Wall>,
+    ) -> Result<FileReply, Errno> {
+        let (files, is_change) = match &op {
+            FileOp::Lookup { parent, .. } => (vec![*parent], false),
+            FileOp::ListDirectory { file, .. } => (vec![*file], false),
+            FileOp::SetAttr { file, .. } => (vec![*file], true),
+            FileOp::Rename { parent, new_parent, .. } if parent != new_parent => {
+                (vec![*parent, *new_parent], true)
+            }
+            FileOp::Symlink { parent, .. }
+            | FileOp::MakeNode { parent, .. }
+            | FileOp::MakeDirectory { parent, .. }
+            | FileOp::CreateExclusive { parent, .. }
+            | FileOp::Rename { parent, .. }
+            | FileOp::Link { new_parent: parent, .. }
+            | FileOp::Unlink { parent, .. }
+            | FileOp::RemoveDirectory { parent, .. } => (vec![*parent], true),
+            op => panic!("nothing is known of what {op:?} changes"),
+        };
+        let before = files.iter().map(|file| self.attr(*file)).collect::<Result<Vec<_>, _>>()?;
+        if guard.is_some_and(|guard| before[0].ctime != guard) {
+            return Err(Errno::EBADE);
+        }
+        let reply = self.serve(caller, op)?;
+        if is_change {
+            let synced = files.iter().try_for_each(|file| self.sync(*file).map(drop));
+            // it was made: who asks again would find it so
+            synced.map_err(|_| Errno::EIO)?;
+        }
+        let changed = files.iter().zip(before).map(|(file, before)| {
+            Ok(Wcc { before: is_change.then_some(before), after: self.attr(*file)? })
+        });
+        let changed = changed.collect::<Result<Vec<_>, Errno>>()?;
+        Ok(FileReply::WithWcc(Box::new(reply), changed))
     }
 
     fn open(&mut self, file: FileId) -> Result<Handle, Errno> {
@@ -233,7 +276,8 @@ impl Memory {
             }
             FileOp::GetAttr { file, .. } => self.attr(file).map(FileReply::Attr),
             FileOp::SetAttr { file, changes, .. } => self.set(file, changes),
-            FileOp::Access { file, mask } => self.access(caller, file, mask),
+            FileOp::Permissions { file } => self.permissions(caller, file),
+            FileOp::WithWcc { op, guard } => self.serve_with_wcc(caller, *op, guard),
             FileOp::ReadLink { file } => Ok(FileReply::Bytes(self.node(file)?.data.clone())),
             FileOp::Symlink { parent, name, target } => {
                 let attr = self.make(caller, (parent, name), FileKind::Symlink, 0o777)?;
@@ -257,14 +301,13 @@ impl Memory {
             }
             FileOp::CreateExclusive { parent, name, mode, verifier } => {
                 if let Ok(file) = self.find(parent, &name) {
-                    let known = self.node(file)?.verifier == Some(verifier);
+                    let is_known = self.node(file)?.verifier == Some(verifier);
                     let attr = self.attr(file)?;
-                    let handle = if known { self.open(file)? } else { return Err(Errno::EEXIST) };
-                    return Ok(FileReply::Created { attr, handle });
+                    return is_known.then_some(FileReply::Entry(attr)).ok_or(Errno::EEXIST);
                 }
                 let attr = self.make(caller, (parent, name), FileKind::Regular, mode)?;
                 self.node(attr.file)?.verifier = Some(verifier);
-                Ok(FileReply::Created { attr, handle: self.open(attr.file)? })
+                Ok(FileReply::Entry(attr))
             }
             FileOp::Create { parent, name, mode, .. } => {
                 let attr = self.make(caller, (parent, name), FileKind::Regular, mode)?;
@@ -290,10 +333,10 @@ impl Memory {
                 self.add(new_parent, &new_name, file)?;
                 self.attr(file).map(FileReply::Entry)
             }
-            FileOp::Open { file, .. } | FileOp::OpenDirectory { file } => {
+            FileOp::Open { file, .. } => {
                 Ok(FileReply::Opened { handle: self.open(file)?, keep_cache: false })
             }
-            FileOp::Release { handle, .. } | FileOp::ReleaseDirectory { handle, .. } => {
+            FileOp::Release { handle, .. } => {
                 self.opened.remove(&handle).map(|_| FileReply::Done).ok_or(Errno::EBADF)
             }
             FileOp::Read { file, handle, offset, bytes } => {
@@ -319,7 +362,7 @@ impl Memory {
                 Ok(FileReply::Written(bytes.len() as u32))
             }
             FileOp::Fsync { file, .. } | FileOp::FsyncDirectory { file } => self.sync(file),
-            FileOp::ReadDirectory { file, cookie, bytes, with_attributes, .. } => {
+            FileOp::ListDirectory { file, cookie, bytes, with_attributes } => {
                 self.list(file, cookie, bytes, with_attributes)
             }
             FileOp::StatFs => {

@@ -13,7 +13,7 @@ use std::fmt;
 use std::sync::Arc;
 use wire::attr::{Attr, Errno, SetAttr};
 use wire::field::fields;
-use wire::{FileId, ObjectId};
+use wire::{FileId, ObjectId, Wall};
 
 pub use locks::{Lock, LockKind};
 pub use meta::{MetaDone, MetaError, MetaOp, MetaRequest, MetaRoom, MetaWork, StoreId};
@@ -322,6 +322,10 @@ pub enum FileOp {
         file: FileId,
         mask: u32,
     },
+    /// What the caller may do with the file, with its attributes.
+    Permissions {
+        file: FileId,
+    },
     ReadLink {
         file: FileId,
     },
@@ -491,6 +495,19 @@ pub enum FileOp {
         offset: u64,
         bytes: u64,
     },
+    /// An operation on names, or SetAttr, that brings attributes of its directories (of its file) along: a change is on
+    /// stable storage when it is answered. EBADE, and nothing is done, where the file's ctime is not `guard`.
+    WithWcc {
+        op: Box<FileOp>,
+        guard: Option<Wall>,
+    },
+    /// Entries as of [`ReadDirectory`](FileOp::ReadDirectory), of a directory that is not open.
+    ListDirectory {
+        file: FileId,
+        cookie: u64,
+        bytes: u32,
+        with_attributes: bool,
+    },
     /// The application gave up on an earlier operation: it ends with EINTR if it still waits. Answered at once, and
     /// never waits behind other operations.
     Interrupt {
@@ -527,6 +544,16 @@ pub struct VolumeSpace {
 }
 fields!(VolumeSpace { total_bytes, free_bytes, files, free_files });
 
+/// Attributes around a change (RFC 1813 section 2.6); of something that was only looked at it is `after`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wcc {
+    /// `None` where something else may have changed it between the two.
+    pub before: Option<Attr>,
+    /// Right behind the change.
+    pub after: Attr,
+}
+fields!(Wcc { before, after });
+
 /// The result of a file operation.
 #[derive(Debug)]
 #[allow(missing_docs)] // as for FileOp
@@ -558,6 +585,10 @@ pub enum FileReply {
     Space(VolumeSpace),
     Lock(Lock),
     Offset(u64),
+    /// Attributes, and the bits of access(2) that are granted.
+    Permissions(Attr, u32),
+    /// Of the operation itself, and its directories in the order of its arguments.
+    WithWcc(Box<FileReply>, Vec<Wcc>),
 }
 
 /// Entry of the front ring.

@@ -185,6 +185,7 @@ errnos! {
     ENOSYS = 38 "not implemented",
     ENOTEMPTY = 39 "directory not empty",
     ELOOP = 40 "too many symbolic links",
+    EBADE = 52 "the guard does not match",
     ENODATA = 61 "no such attribute",
     EREMOTE = 66 "at another manager",
     EPROTO = 71 "protocol error",

@@ -9,14 +9,14 @@ use crate::limits::{
 };
 use crate::lookup::{Entry, Found};
 use crate::permissions::Who;
-use crate::protocol::{Created, Map, Operation, Part, Point};
+use crate::protocol::{Created, FoundIn, Map, Operation, Part, Point};
 use crate::quarantine::Aside;
 use crate::record::Policy;
 use crate::restoration::Restoration;
 use crate::salvage::Salvaged;
 use crate::servers::IoServer;
 use crate::unnamed::Unnamed;
-use node::rings::VolumeSpace;
+use node::rings::{VolumeSpace, Wcc};
 use wire::field::Field;
 use wire::limits::PATH_BYTES_MAX;
 use wire::{Attr, Decoder, Errno, FileId, FileKind, Fragment, Home, NodeId, SetAttr};
@@ -67,7 +67,14 @@ impl Client {
         parent: FileId,
         name: &[u8],
     ) -> Result<Found, Errno> {
-        decoded(self.ask(Operation::Lookup { who: *who, parent, name }, SMALL).await?)
+        let Some(asked) = &self.2 else {
+            return decoded(self.ask(Operation::Lookup { who: *who, parent, name }, SMALL).await?);
+        };
+        let style = Style { room: SMALL.room + Attr::BYTES, ..SMALL };
+        let answer = self.ask(Operation::LookupIn { who: *who, parent, name }, style).await?;
+        let FoundIn { found, directory } = decoded(answer)?;
+        asked.changed.replace(vec![Wcc { before: None, after: directory }]);
+        Ok(found)
     }
 
     /// The file's entry; ESTALE when it is gone.
@@ -272,7 +279,11 @@ impl Client {
         let style = Style { room: bytes + LISTING_HEAD_BYTES, ..SMALL };
         let (span, bytes) = (span.into(), bytes as u32);
         let operation = Operation::ReadDirectory { who: *who, file, span, bytes, plus };
-        decoded(self.ask(operation, style).await?)
+        let listing: Listing = decoded(self.ask(operation, style).await?)?;
+        if let Some(asked) = &self.2 {
+            asked.changed.replace(vec![Wcc { before: None, after: listing.directory }]);
+        }
+        Ok(listing)
     }
 
     /// The value of an extended attribute.

@@ -70,7 +70,7 @@ impl Client {
 async fn stay_alive(client: Weak<Inner>, manager: NodeId) {
     while let Some(inner) = client.upgrade() {
         let cx = inner.cx.clone();
-        let client = Client(inner, DEADLINE);
+        let client = Client(inner, DEADLINE, None);
         if client.0.left.get() {
             return;
         }

@@ -96,7 +96,8 @@ impl<O: Objects> Service<O> {
                     let client = number.client(request.source, request.client);
                     let call = call_name(number, &operation);
                     let asked = Asked { operation: &operation, call, origin: self.origin(client) };
-                    return self.run_across(&asked, end).await;
+                    let reply = self.run_across(&asked, end).await?;
+                    return self.synced(&operation, reply).await;
                 }
                 Stop::Blocked(file) => self.until_released(file, end).await?,
             }

@@ -9,7 +9,7 @@ use crate::locks::{IN_GRACE, LockOutcome, LockOwner, LockTarget};
 use crate::manager::Once;
 use crate::objects::{Objects, ObjectsOf};
 use crate::permissions::WRITE;
-use crate::protocol::{Alive, CallNumber, Created, Map, Operation, Outcome, Point};
+use crate::protocol::{Alive, CallNumber, Created, FoundIn, Map, Operation, Outcome, Point};
 use crate::quarantine::Wanted;
 use crate::rename::DirectoryEntry;
 use crate::transaction::{CallName, Transaction};
@@ -47,10 +47,29 @@ impl<O: Objects> Service<O> {
         number: CallNumber,
         operation: &Operation<'_>,
     ) -> Ran {
+        let reply = self.run_unsynced(request, number, operation).await?;
+        Ok(self.synced(operation, reply).await?)
+    }
+
+    /// The answer, when what it tells of is as stable as the operation says. Who asks again would find it done, so an
+    /// error that passes is told as one that does not.
+    pub(super) async fn synced(&self, operation: &Operation<'_>, reply: Vec<u8>) -> Encoded {
+        if matches!(operation, Operation::WithWcc { .. }) {
+            self.sync().await.map_err(|_| Errno::EIO)?;
+        }
+        Ok(reply)
+    }
+
+    async fn run_unsynced(
+        self: &Rc<Self>,
+        request: &Request,
+        number: CallNumber,
+        operation: &Operation<'_>,
+    ) -> Ran {
         let client = number.client(request.source, request.client);
         let registration = self.manager.borrow_mut().hear(client, self.cx.now());
         let call = call_name(number, operation);
-        match operation {
+        match operation.plain() {
             Operation::KeepAlive {} => {
                 let version = self.manager.borrow().sites.table().version();
                 return Ok(Outcome::Alive(Alive { registration, version }).encode());
@@ -242,7 +261,8 @@ impl<O: Objects> Service<O> {
         call: CallName,
         operation: &Operation<'_>,
     ) -> Ran {
-        let Operation::SetAttr { file, changes: SetAttr { size: Some(new), .. }, .. } = *operation
+        let Operation::SetAttr { file, changes: SetAttr { size: Some(new), .. }, .. } =
+            *operation.plain()
         else {
             return Err(Errno::EPROTO.into());
         };
@@ -399,6 +419,11 @@ fn read(transaction: &Transaction<'_>, client: u64, operation: &Operation<'_>) -
     use Operation::*;
     let outcome = match operation {
         Lookup { who, parent, name } => Outcome::Found(transaction.find(who, *parent, name)?),
+        LookupIn { who, parent, name } => {
+            let found = transaction.find(who, *parent, name)?;
+            let directory = transaction.get_attr(*parent)?.attr;
+            Outcome::FoundIn(FoundIn { found, directory })
+        }
         GetAttr { file } => Outcome::Entry(transaction.get_attr(*file)?),
         Access { who, file, mask } => {
             transaction.access(who, *file, *mask)?;
@@ -437,6 +462,10 @@ pub(super) fn change(
     use Operation::*;
     let done = |()| Outcome::Done;
     match operation {
+        WithWcc { operation, guard } => {
+            let (changed, outcome) = transaction.with_wcc(operation, *guard, change)?;
+            Ok(Outcome::WithWcc(changed, Box::new(outcome)))
+        }
         SetAttr { who, file, changes, opened } if is_truncation(changes) => transaction
             .prepare_truncation(who, *file, changes, *opened)
             .map(|(entry, _)| Outcome::Entry(entry)),

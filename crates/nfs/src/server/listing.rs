@@ -6,9 +6,9 @@
 use super::Context;
 use crate::cookies::{self, Listing};
 use crate::handle::HANDLE_BYTES;
-use crate::v3::{AttrFailure, Fattr, Handle, Outcome, ReaddirArgs, ReaddirplusArgs, Status};
+use crate::v3::{AttrFailure, Handle, Outcome, ReaddirArgs, ReaddirplusArgs, Status};
 use crate::xdr::Xdr;
-use node::rings::{DirectoryEntry, FileOp, FileReply};
+use node::rings::{FileOp, FileReply};
 use wire::FileId;
 
 /// Section 3.3.16.
@@ -38,52 +38,45 @@ async fn list(
     count: u32,
     dircount: Option<u32>,
 ) -> Vec<u8> {
-    let (results, attributes, status) = match start(context, dir, cookie, verifier).await {
-        Ok((file, cookie, attributes)) => {
-            let room = (count, dircount);
-            let filled = fill(context, (file, cookie), attributes, head.clone(), room).await;
-            match filled {
-                Ok(results) => return results,
-                Err(status) => (head, attributes, status),
-            }
-        }
-        Err((status, attributes)) => (head, attributes, status),
+    let listed = async {
+        let file = context.file(dir)?;
+        let cookie = cookies::check(file, cookie, verifier)?;
+        fill(context, (file, cookie), &head, (count, dircount)).await
     };
-    let mut results = results;
-    Outcome::<(), AttrFailure>::Err(status, attributes).put(&mut results);
-    results
+    match listed.await {
+        Ok(results) => results,
+        Err(status) => refused(context, dir, head, status).await,
+    }
 }
 
-async fn start(
-    context: &Context<'_>,
-    dir: Handle<'_>,
-    cookie: u64,
-    verifier: [u8; 8],
-) -> Result<(FileId, u64, Option<Fattr>), (Status, Option<Fattr>)> {
-    let file = context.file(dir).map_err(|status| (status, None))?;
-    let attr = context.attr(file).await.map_err(|status| (status, None))?;
-    let attributes = Some(context.fattr(&attr));
-    if attr.kind != wire::FileKind::Directory {
-        return Err((Status::NotDir, attributes));
-    }
-    let cookie = cookies::check(file, cookie, verifier).map_err(|status| (status, attributes))?;
-    Ok((file, cookie, attributes))
+async fn refused(context: &Context<'_>, dir: Handle<'_>, head: Vec<u8>, status: Status) -> Vec<u8> {
+    let attributes = match context.file(dir) {
+        Ok(file) => context.post(file).await,
+        Err(_) => None,
+    };
+    let mut results = head;
+    Outcome::<(), AttrFailure>::Err(status, attributes).put(&mut results);
+    results
 }
 
 async fn fill(
     context: &Context<'_>,
     (file, cookie): (FileId, u64),
-    attributes: Option<Fattr>,
-    head: Vec<u8>,
+    head: &[u8],
     (count, dircount): (u32, Option<u32>),
 ) -> Result<Vec<u8>, Status> {
-    let mut listing = match dircount {
-        Some(dircount) => Listing::readdirplus(head, attributes, dircount, count)?,
-        None => Listing::readdir(head, attributes, count)?,
-    };
-    let with_attributes = dircount.is_some();
     let bytes = count.clamp(cookies::MIN_LISTING_BYTES, crate::limits::LISTING_BYTES_MAX);
-    let (entries, end) = read(context, (file, cookie), bytes, with_attributes).await?;
+    let with_attributes = dircount.is_some();
+    let op = FileOp::ListDirectory { file, cookie, bytes, with_attributes };
+    let listed = context.ask_with_wcc(op).await.map_err(crate::convert::status)?;
+    let (FileReply::Entries { entries, end }, seen) = listed else {
+        return Err(Status::ServerFault);
+    };
+    let attributes = seen.first().and_then(|seen| seen.after);
+    let mut listing = match dircount {
+        Some(dircount) => Listing::readdirplus(head.to_vec(), attributes, dircount, count)?,
+        None => Listing::readdir(head.to_vec(), attributes, count)?,
+    };
     let mut pushed = 0;
     for listed in &entries {
         // what is above may be above the export too
@@ -97,23 +90,4 @@ async fn fill(
         pushed += 1;
     }
     listing.finish(end && pushed == entries.len())
-}
-
-async fn read(
-    context: &Context<'_>,
-    (file, cookie): (FileId, u64),
-    bytes: u32,
-    with_attributes: bool,
-) -> Result<(Vec<DirectoryEntry>, bool), Status> {
-    let FileReply::Opened { handle, .. } = context.ask(FileOp::OpenDirectory { file }).await?
-    else {
-        return Err(Status::ServerFault);
-    };
-    let op = FileOp::ReadDirectory { file, handle, cookie, bytes, with_attributes };
-    let read = context.ask(op).await;
-    let _ = context.raw(FileOp::ReleaseDirectory { file, handle }).await;
-    match read? {
-        FileReply::Entries { entries, end } => Ok((entries, end)),
-        _ => Err(Status::ServerFault),
-    }
 }

@@ -125,18 +125,10 @@ impl Locking<'_> {
     /// it.
     async fn permit(&self, target: &Target, kind: LockKind) -> Result<(), Status> {
         let (caller, file) = (&target.caller, target.file);
-        let masks = if kind == LockKind::Write { &[READ, WRITE][..] } else { &[READ] };
-        for mask in masks {
-            let op = FileOp::Access { file, mask: *mask };
-            match self.asker.ask_as(caller, op).await {
-                Ok(_) => return Ok(()),
-                Err(Errno::EACCES | Errno::EPERM) => {}
-                Err(errno) => return Err(status(errno)),
-            }
-        }
-        let op = FileOp::GetAttr { file, handle: None };
-        match self.asker.ask_as(caller, op).await.map_err(status)? {
-            FileReply::Attr(attr) if attr.uid == caller.uid => Ok(()),
+        let mask = if kind == LockKind::Write { READ | WRITE } else { READ };
+        match self.asker.ask_as(caller, FileOp::Permissions { file }).await.map_err(status)? {
+            FileReply::Permissions(_, granted) if granted & mask != 0 => Ok(()),
+            FileReply::Permissions(attr, _) if attr.uid == caller.uid => Ok(()),
             _ => Err(Status::Failed),
         }
     }

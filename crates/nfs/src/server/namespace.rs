@@ -30,22 +30,21 @@ pub(super) async fn create(context: &Context<'_>, args: Args<'_>, out: &mut Vec<
             return Outcome::<CreateOk<'_>, _>::Err(status, WccData::default()).put(out);
         }
     };
-    let before = context.before(parent).await;
-    let made = make(context, parent, args).await;
-    let changes = made.map_or(0, |(_, changes)| changes);
-    let wcc = context.wcc_since(before, parent, changes).await;
-    match made {
-        Ok((attr, _)) => {
+    match make(context, parent, args).await {
+        Ok((attr, wcc)) => {
             let handle = context.handle(attr.file);
             let (object, attributes) = (Some(Handle(&handle)), Some(context.fattr(&attr)));
             Outcome::<_, WccData>::Ok(CreateOk { object, attributes, wcc }).put(out);
         }
-        Err(status) => Outcome::<CreateOk<'_>, _>::Err(status, wcc).put(out),
+        Err(status) => {
+            let wcc = context.wcc(parent).await;
+            Outcome::<CreateOk<'_>, _>::Err(status, wcc).put(out);
+        }
     }
 }
 
-/// What was made or found, and how often its directory changed for it.
-type Made = Result<(Attr, u64), Status>;
+/// What was made or found, and what became of its directory.
+type Made = Result<(Attr, WccData), Status>;
 
 async fn make(context: &Context<'_>, parent: FileId, args: Args<'_>) -> Made {
     context.writable()?;
@@ -58,13 +57,13 @@ async fn make(context: &Context<'_>, parent: FileId, args: Args<'_>) -> Made {
             let name = args.place.name.0.into();
             let mode = args.attributes.mode.unwrap_or(DIRECTORY_MODE) & 0o7777;
             let op = FileOp::MakeDirectory { parent, name, mode };
-            finish(context, parent, op, args.attributes).await
+            make_with(context, op, args.attributes).await
         }
         Args::Symlink(args) => {
             let (name, target) = (args.place.name.0.into(), args.target.0.into());
             let op = FileOp::Symlink { parent, name, target };
             // a symbolic link has no permissions of its own
-            finish(context, parent, op, Sattr { mode: None, ..args.attributes }).await
+            make_with(context, op, Sattr { mode: None, ..args.attributes }).await
         }
         Args::Mknod(args) => make_node(context, parent, args.place, args.what).await,
         _ => panic!("the others make nothing"),
@@ -87,15 +86,27 @@ async fn make_node(
     let rdev = rdev(numbers).ok_or(Status::Inval)?;
     let mode = kind.mode_bits() | attributes.mode.unwrap_or(FILE_MODE) & 0o7777;
     let op = FileOp::MakeNode { parent, name: place.name.0.into(), mode, rdev };
-    finish(context, parent, op, attributes).await
+    make_with(context, op, attributes).await
 }
 
-/// Makes it, sets what the making did not, and syncs.
-async fn finish(context: &Context<'_>, parent: FileId, op: FileOp, attributes: Sattr) -> Made {
-    let attr = entry(context.ask(op).await?)?;
-    let attr = set_rest(context, attr, attributes).await?;
-    context.sync_names(parent).await?;
-    Ok((attr, 1))
+/// Makes it, and sets what the making did not.
+async fn make_with(context: &Context<'_>, op: FileOp, attributes: Sattr) -> Made {
+    let made = context.ask_with_wcc(op).await.map_err(crate::convert::status)?;
+    finish(context, made, attributes).await
+}
+
+async fn finish(
+    context: &Context<'_>,
+    (reply, changed): (FileReply, Vec<WccData>),
+    attributes: Sattr,
+) -> Made {
+    let attr = set_rest(context, entry(reply)?, attributes).await?;
+    Ok((attr, first(changed)))
+}
+
+/// Of the only directory.
+fn first(changed: Vec<WccData>) -> WccData {
+    changed.into_iter().next().unwrap_or_default()
 }
 
 async fn set_rest(context: &Context<'_>, attr: Attr, attributes: Sattr) -> Result<Attr, Status> {
@@ -108,34 +119,33 @@ async fn set_rest(context: &Context<'_>, attr: Attr, attributes: Sattr) -> Resul
         return Ok(attr);
     }
     let op = FileOp::SetAttr { file: attr.file, handle: None, changes };
-    match context.ask(op).await? {
-        FileReply::Attr(attr) => Ok(attr),
+    match context.ask_with_wcc(op).await.map_err(crate::convert::status)? {
+        (FileReply::Attr(attr), _) => Ok(attr),
         _ => context.attr(attr.file).await,
     }
 }
 
 async fn create_file(context: &Context<'_>, parent: FileId, name: Name, how: CreateHow) -> Made {
-    let made = match how {
+    let (op, attributes) = match how {
         CreateHow::Exclusive(verifier) => {
-            let op = FileOp::CreateExclusive { parent, name, mode: 0, verifier };
-            close(context, context.ask(op).await?).await?
+            let name = name.clone();
+            (FileOp::CreateExclusive { parent, name, mode: 0, verifier }, Sattr::default())
         }
         CreateHow::Unchecked(attributes) | CreateHow::Guarded(attributes) => {
             let permissions = attributes.mode.unwrap_or(FILE_MODE) & 0o7777;
             let mode = FileKind::Regular.mode_bits() | permissions;
             // it is not opened: the client may never write, and an open would be one more call of the manager's
-            let op = FileOp::MakeNode { parent, name: name.clone(), mode, rdev: 0 };
-            match (context.raw(op).await, how) {
-                (Ok(reply), _) => (set_rest(context, entry(reply)?, attributes).await?, 1),
-                (Err(Errno::EEXIST), CreateHow::Unchecked(_)) => {
-                    (set_length(context, parent, name, attributes).await?, 0)
-                }
-                (Err(errno), _) => return Err(crate::convert::status(errno)),
-            }
+            (FileOp::MakeNode { parent, name: name.clone(), mode, rdev: 0 }, attributes)
         }
     };
-    context.sync_names(parent).await?;
-    Ok(made)
+    match (context.ask_with_wcc(op).await, how) {
+        (Ok(made), _) => finish(context, made, attributes).await,
+        (Err(Errno::EEXIST), CreateHow::Unchecked(_)) => {
+            let attr = set_length(context, parent, name, attributes).await?;
+            Ok((attr, context.wcc(parent).await))
+        }
+        (Err(errno), _) => Err(crate::convert::status(errno)),
+    }
 }
 
 /// Of a file that is there only the length is set (section 3.3.8).
@@ -145,23 +155,11 @@ async fn set_length(
     name: Name,
     attributes: Sattr,
 ) -> Result<Attr, Status> {
-    let attr = look_up(context, parent, name).await?;
+    let attr = entry(context.ask(FileOp::Lookup { parent, name }).await?)?;
     if attr.kind == FileKind::Directory {
         return Err(Status::Exist);
     }
     set_rest(context, attr, Sattr { size: attributes.size, ..Sattr::default() }).await
-}
-
-async fn look_up(context: &Context<'_>, parent: FileId, name: Name) -> Result<Attr, Status> {
-    entry(context.ask(FileOp::Lookup { parent, name }).await?)
-}
-
-/// The ring opens what it creates, and NFS has no open files.
-async fn close(context: &Context<'_>, created: FileReply) -> Made {
-    let FileReply::Created { attr, handle } = created else { return Err(Status::ServerFault) };
-    let _ = context.raw(FileOp::Release { file: attr.file, handle, owner: None }).await;
-    // what is new was not changed yet
-    Ok((attr, u64::from(attr.change == 0)))
 }
 
 /// Sections 3.3.12 and 3.3.13. RMDIR of a file is NOTDIR, REMOVE of a directory ISDIR (chimera#959).
@@ -179,26 +177,15 @@ pub(super) async fn remove(
         true => FileOp::RemoveDirectory { parent, name },
         false => FileOp::Unlink { parent, name },
     };
-    let before = context.before(parent).await;
-    let removed = durably(context, &[parent], op).await;
-    let wcc = context.wcc_since(before, parent, u64::from(removed.is_ok())).await;
-    match removed {
-        Ok(_) => Outcome::Ok(wcc),
-        Err(status) => Outcome::Err(status, wcc),
+    match change(context, op).await {
+        Ok((_, changed)) => Outcome::Ok(first(changed)),
+        Err(status) => Outcome::Err(status, context.wcc(parent).await),
     }
 }
 
-async fn durably(
-    context: &Context<'_>,
-    directories: &[FileId],
-    op: FileOp,
-) -> Result<FileReply, Status> {
+async fn change(context: &Context<'_>, op: FileOp) -> Result<(FileReply, Vec<WccData>), Status> {
     context.writable()?;
-    let reply = context.ask(op).await?;
-    for directory in directories {
-        context.sync_names(*directory).await?;
-    }
-    Ok(reply)
+    context.ask_with_wcc(op).await.map_err(crate::convert::status)
 }
 
 /// Section 3.3.14.
@@ -214,12 +201,16 @@ pub(super) async fn rename(
     };
     let (name, new_name) = (args.from.name.0.into(), args.to.name.0.into());
     let op = FileOp::Rename { parent, name, new_parent, new_name, flags: 0 };
-    let directories = if parent == new_parent { &[parent][..] } else { &[parent, new_parent] };
-    let renamed = durably(context, directories, op).await;
-    let wcc = RenameWcc { from: context.wcc(parent).await, to: context.wcc(new_parent).await };
-    match renamed {
-        Ok(_) => Outcome::Ok(wcc),
-        Err(status) => Outcome::Err(status, wcc),
+    match change(context, op).await {
+        Ok((_, changed)) => {
+            let (from, to) = (changed.first(), changed.last());
+            let [from, to] = [from, to].map(|it| it.copied().unwrap_or_default());
+            Outcome::Ok(RenameWcc { from, to })
+        }
+        Err(status) => {
+            let (from, to) = (context.wcc(parent).await, context.wcc(new_parent).await);
+            Outcome::Err(status, RenameWcc { from, to })
+        }
     }
 }
 
@@ -233,11 +224,16 @@ pub(super) async fn link(
         let file = context.file(args.file).map_err(unknown)?;
         let new_parent = context.file(args.link.dir).map_err(unknown)?;
         let op = FileOp::Link { file, new_parent, new_name: args.link.name.0.into() };
-        let before = context.before(new_parent).await;
-        let linked = durably(context, &[new_parent], op).await;
-        let wcc = context.wcc_since(before, new_parent, u64::from(linked.is_ok())).await;
-        let result = LinkResult { attributes: context.post(file).await, wcc };
-        linked.map(|_| result).map_err(|status| (status, result))
+        match change(context, op).await {
+            Ok((reply, changed)) => {
+                let attributes = entry(reply).ok().map(|attr| context.fattr(&attr));
+                Ok(LinkResult { attributes, wcc: first(changed) })
+            }
+            Err(status) => {
+                let attributes = context.post(file).await;
+                Err((status, LinkResult { attributes, wcc: context.wcc(new_parent).await }))
+            }
+        }
     };
     let linked: Result<LinkResult, Failed<LinkResult>> = linked.await;
     match linked {

@@ -1,7 +1,7 @@
 //! Procedures that ask of one object: attributes, permissions, links, and what a file system says of itself.
 
 use super::{Context, Failed, entry};
-use crate::convert::{access_masks, set_attr};
+use crate::convert::{WRITE, access_masks, set_attr};
 use crate::limits::{IO_BYTES_MAX, LISTING_BYTES_MAX};
 use crate::v3::{
     AccessArgs, AccessOk, Args, AttrFailure, DirOpArgs, Fattr, FsinfoOk, FsstatOk, Handle,
@@ -42,18 +42,15 @@ async fn getattr(context: &Context<'_>, handle: Handle<'_>) -> Outcome<Fattr, ()
     }
 }
 
-/// Section 3.3.2. The guard is compared in a step of its own: between two clients that both guard one may be lost, as
-/// with every server whose file system has no such operation.
+/// Section 3.3.2. The manager compares the guard in one step with the change.
 async fn setattr(context: &Context<'_>, args: SetattrArgs<'_>) -> Outcome<WccData, WccData> {
     let file = match context.file(args.object) {
         Ok(file) => file,
         Err(status) => return Outcome::Err(status, WccData::default()),
     };
-    let changed = change(context, file, args).await;
-    let wcc = context.wcc(file).await;
-    match changed {
-        Ok(()) => Outcome::Ok(wcc),
-        Err(status) => Outcome::Err(status, wcc),
+    match change(context, file, args).await {
+        Ok(wcc) => Outcome::Ok(wcc),
+        Err(status) => Outcome::Err(status, context.wcc(file).await),
     }
 }
 
@@ -61,28 +58,30 @@ async fn change(
     context: &Context<'_>,
     file: wire::FileId,
     args: SetattrArgs<'_>,
-) -> Result<(), Status> {
+) -> Result<WccData, Status> {
     context.writable()?;
     let changes = set_attr(&args.attributes)?;
-    if let Some(guard) = args.guard {
-        let attr = context.attr(file).await?;
-        if crate::convert::nfs_time(attr.ctime) != guard {
-            return Err(Status::NotSync);
-        }
-    }
-    context.ask(FileOp::SetAttr { file, handle: None, changes }).await?;
-    context.sync_names(file).await
+    // a time that no file has is none of this one's
+    let wall = |guard| crate::convert::wall(guard).ok_or(Status::NotSync);
+    let guard = args.guard.map(wall).transpose()?;
+    let op = FileOp::SetAttr { file, handle: None, changes };
+    let changed = context.ask_guarded(op, guard).await.map_err(crate::convert::status)?;
+    let (FileReply::Attr(attr), wcc) = changed else { return Err(Status::ServerFault) };
+    let before = wcc.first().and_then(|wcc| wcc.before);
+    Ok(WccData { before, after: Some(context.fattr(&attr)) })
 }
 
 /// Section 3.3.3.
 async fn lookup(context: &Context<'_>, args: DirOpArgs<'_>, out: &mut Vec<u8>) {
     let found = async {
         let parent = context.file(args.dir).map_err(|status| (status, None))?;
-        let found = find(context, parent, args.name.0).await;
-        let directory = context.post(parent).await;
-        Ok::<_, Failed<AttrFailure>>((found.map_err(|status| (status, directory))?, directory))
+        match find(context, parent, args.name.0).await {
+            Ok(found) => Ok(found),
+            Err(status) => Err((status, context.post(parent).await)),
+        }
     };
-    match found.await {
+    let found: Result<_, Failed<AttrFailure>> = found.await;
+    match found {
         Ok((attr, directory)) => {
             let handle = context.handle(attr.file);
             let attributes = Some(context.fattr(&attr));
@@ -93,45 +92,39 @@ async fn lookup(context: &Context<'_>, args: DirOpArgs<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// The export's directory is its own parent.
-async fn find(context: &Context<'_>, parent: wire::FileId, name: &[u8]) -> Result<Attr, Status> {
+/// The file and the directory. The export's directory is its own parent.
+async fn find(
+    context: &Context<'_>,
+    parent: wire::FileId,
+    name: &[u8],
+) -> Result<(Attr, Option<Fattr>), Status> {
     if name == b".." && context.is_top(parent).await? {
-        return context.attr(parent).await;
+        let attr = context.attr(parent).await?;
+        return Ok((attr, Some(context.fattr(&attr))));
     }
-    context.ask(FileOp::Lookup { parent, name: name.into() }).await.and_then(entry)
+    let op = FileOp::Lookup { parent, name: name.into() };
+    let (found, seen) = context.ask_with_wcc(op).await.map_err(crate::convert::status)?;
+    Ok((entry(found)?, seen.first().and_then(|seen| seen.after)))
 }
 
 /// Section 3.3.4: which of the permissions that are asked for there are.
 async fn access(context: &Context<'_>, args: AccessArgs<'_>) -> Outcome<AccessOk, AttrFailure> {
     let found = match context.file(args.object) {
-        Ok(file) => context.attr(file).await.map(|attr| (file, attr)),
+        Ok(file) => context.ask(FileOp::Permissions { file }).await,
         Err(status) => Err(status),
     };
-    let (file, attr) = match found {
-        Ok(found) => found,
+    let (attr, mut granted) = match found {
+        Ok(FileReply::Permissions(attr, granted)) => (attr, granted),
+        Ok(_) => return Outcome::Err(Status::ServerFault, None),
         Err(status) => return Outcome::Err(status, None),
     };
-    let attributes = Some(context.fattr(&attr));
-    let mut granted = 0;
-    // three questions at most, for the masks repeat
-    let mut known: Vec<(u32, bool)> = Vec::new();
-    for (bit, mask) in access_masks(attr.kind).iter().copied() {
-        if args.access & bit == 0 || (mask & 2 != 0 && context.writable().is_err()) {
-            continue;
-        }
-        let answer = known.iter().find(|(its, _)| *its == mask).map(|(_, may)| *may);
-        let may = match answer {
-            Some(may) => may,
-            None => match context.raw(FileOp::Access { file, mask }).await {
-                Ok(_) => true,
-                Err(wire::Errno::EACCES | wire::Errno::EPERM | wire::Errno::EROFS) => false,
-                Err(errno) => return Outcome::Err(crate::convert::status(errno), attributes),
-            },
-        };
-        known.push((mask, may));
-        granted |= if may { bit } else { 0 };
+    if context.writable().is_err() {
+        granted &= !WRITE;
     }
-    Outcome::Ok(AccessOk { attributes, access: granted })
+    let is_granted = |(_, mask): &&(u32, u32)| mask & !granted == 0;
+    let bits = access_masks(attr.kind).iter().filter(is_granted).map(|(bit, _)| bit);
+    let access = args.access & bits.sum::<u32>();
+    Outcome::Ok(AccessOk { attributes: Some(context.fattr(&attr)), access })
 }
 
 /// Section 3.3.5.

@@ -1,0 +1,53 @@
+//! Weak cache consistency (RFC 1813 section 2.6): what a change did to attributes that others may have cached.
+
+use crate::protocol::Operation;
+use crate::transaction::Transaction;
+use node::rings::Wcc;
+use std::cell::RefCell;
+use std::rc::Rc;
+use wire::{Attr, Errno, FileId, Wall};
+
+/// What a [client](crate::Client::with_wcc) collects, and the ctime that the file must have.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Asked {
+    pub guard: Option<Wall>,
+    pub changed: Rc<RefCell<Vec<Wcc>>>,
+}
+
+/// What an operation brings, with what it changed.
+pub(crate) type Around<T> = (Vec<Wcc>, T);
+
+impl Transaction<'_> {
+    /// Runs an operation, and says what it changed. EBADE: the file's ctime is not `guard`.
+    pub(crate) fn with_wcc<T>(
+        &mut self,
+        operation: &Operation<'_>,
+        guard: Option<Wall>,
+        run: impl FnOnce(&mut Self, &Operation<'_>) -> Result<T, Errno>,
+    ) -> Result<Around<T>, Errno> {
+        let files = operation.changed();
+        if files.is_empty() {
+            return Err(Errno::EPROTO);
+        }
+        let before = self.attributes(&files)?;
+        if guard.is_some_and(|guard| before[0].0.ctime != guard) {
+            return Err(Errno::EBADE);
+        }
+        let outcome = run(self, operation)?;
+        let after = self.attributes(&files)?;
+        let changed = before.into_iter().zip(after).map(|((before, is_known), (after, _))| Wcc {
+            before: is_known.then_some(before),
+            after,
+        });
+        Ok((changed.collect(), outcome))
+    }
+
+    /// The attributes of each, and whether they are all that there is to know of it.
+    fn attributes(&self, files: &[FileId]) -> Result<Vec<(Attr, bool)>, Errno> {
+        let all = files.iter().map(|file| {
+            let entry = self.get_attr(*file)?;
+            Ok((entry.attr, !entry.is_hint() && !self.opens.is_written(*file)))
+        });
+        all.collect()
+    }
+}
