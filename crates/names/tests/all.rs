@@ -13,3 +13,4 @@ mod quarantine;
 mod restored;
 mod salvage;
 mod service;
+mod wcc;
