@@ -25,7 +25,8 @@ pub const KINDS: [&str; 10] =
 pub(crate) fn kind(op: &FileOp) -> usize {
     match op {
         FileOp::Lookup { .. } | FileOp::Access { .. } | FileOp::ReadLink { .. } => 0,
-        FileOp::GetAttr { .. } | FileOp::SetAttr { .. } => 1,
+        FileOp::WithWcc { op, .. } => kind(op),
+        FileOp::GetAttr { .. } | FileOp::SetAttr { .. } | FileOp::Permissions { .. } => 1,
         FileOp::Symlink { .. } | FileOp::MakeNode { .. } | FileOp::MakeDirectory { .. } => 2,
         FileOp::Unlink { .. } | FileOp::RemoveDirectory { .. } => 2,
         FileOp::Rename { .. } | FileOp::Link { .. } => 2,
@@ -36,6 +37,7 @@ pub(crate) fn kind(op: &FileOp) -> usize {
         FileOp::Flush { .. } | FileOp::Release { .. } => 6,
         FileOp::Fsync { .. } | FileOp::FsyncDirectory { .. } => 7,
         FileOp::OpenDirectory { .. } | FileOp::ReadDirectory { .. } => 8,
+        FileOp::ListDirectory { .. } => 8,
         _ => 9,
     }
 }

@@ -107,12 +107,15 @@ impl Files {
             | FileOp::Lookup { .. }
             | FileOp::OpenDirectory { .. }
             | FileOp::ReadDirectory { .. }
+            | FileOp::ListDirectory { .. }
             | FileOp::StatFs
             | FileOp::Access { .. }
+            | FileOp::Permissions { .. }
             | FileOp::ReadLink { .. }
             | FileOp::GetXattr { .. }
             | FileOp::ListXattr { .. }
             | FileOp::GetLock { .. } => Afterwards::GivenUp,
+            FileOp::WithWcc { op, .. } => self.afterwards(op),
             // What must not be left half done is done to the end.
             FileOp::Allocate { mode, .. } if mode & (PUNCH_HOLE | ZERO_RANGE) != 0 => {
                 Afterwards::GivenUp
