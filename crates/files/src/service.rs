@@ -71,34 +71,11 @@ impl Files {
         who: &Who<'_>,
         op: FileOp,
     ) -> Result<FileReply, Errno> {
-        let asked = self.cx.now();
         match op {
             FileOp::SetAttr { file, handle, changes } => {
                 self.set_attr(names, who, (file, handle), changes).await
             }
-            FileOp::CreateExclusive { parent, name, mode, verifier } => {
-                // 0 is no verifier
-                let how = How::Exclusive(u64::from_be_bytes(verifier).max(1));
-                let (entry, _) = names.create(who, parent, &name, mode, how, None).await?;
-                Ok(self.made((parent, &name), entry, asked).await)
-            }
             FileOp::Lookup { parent, name } => self.lookup(names, who, (parent, &name)).await,
-            FileOp::Symlink { parent, name, target } => {
-                let entry = names.symlink(who, parent, &name, &target).await?;
-                Ok(self.made((parent, &name), entry, asked).await)
-            }
-            FileOp::MakeNode { parent, name, mode, rdev } => {
-                let entry = names.make_node(who, parent, &name, mode, rdev).await?;
-                Ok(self.made((parent, &name), entry, asked).await)
-            }
-            FileOp::MakeDirectory { parent, name, mode } => {
-                let entry = names.make_directory(who, parent, &name, mode).await?;
-                Ok(self.made((parent, &name), entry, asked).await)
-            }
-            FileOp::Link { file, new_parent, new_name } => {
-                let entry = names.link(who, file, new_parent, &new_name).await?;
-                Ok(self.made((new_parent, &new_name), entry, asked).await)
-            }
             FileOp::Unlink { parent, name } => {
                 let who = who.having_seen([self.naming.file(parent, &name), None]);
                 let unnamed = names.unlink(&who, parent, &name).await?;
@@ -135,6 +112,41 @@ impl Files {
             FileOp::ReleaseDirectory { handle, .. } => {
                 self.table.borrow_mut().close_directory(handle);
                 Ok(FileReply::Done)
+            }
+            op => self.serve_new(names, who, op).await,
+        }
+    }
+
+    /// Operations that make a name.
+    async fn serve_new(
+        &self,
+        names: &Client,
+        who: &Who<'_>,
+        op: FileOp,
+    ) -> Result<FileReply, Errno> {
+        let asked = self.cx.now();
+        match op {
+            FileOp::CreateExclusive { parent, name, mode, verifier } => {
+                // 0 is no verifier
+                let how = How::Exclusive(u64::from_be_bytes(verifier).max(1));
+                let (entry, _) = names.create(who, parent, &name, mode, how, None).await?;
+                Ok(self.made((parent, &name), entry, asked).await)
+            }
+            FileOp::Symlink { parent, name, target } => {
+                let entry = names.symlink(who, parent, &name, &target).await?;
+                Ok(self.made((parent, &name), entry, asked).await)
+            }
+            FileOp::MakeNode { parent, name, mode, rdev } => {
+                let entry = names.make_node(who, parent, &name, mode, rdev).await?;
+                Ok(self.made((parent, &name), entry, asked).await)
+            }
+            FileOp::MakeDirectory { parent, name, mode } => {
+                let entry = names.make_directory(who, parent, &name, mode).await?;
+                Ok(self.made((parent, &name), entry, asked).await)
+            }
+            FileOp::Link { file, new_parent, new_name } => {
+                let entry = names.link(who, file, new_parent, &new_name).await?;
+                Ok(self.made((new_parent, &new_name), entry, asked).await)
             }
             op => self.serve_other(who, op).await,
         }

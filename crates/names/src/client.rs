@@ -16,14 +16,13 @@ use crate::locks::Locks;
 use crate::protocol::{CallNumber, Operation, Point, cut, join};
 use crate::wcc;
 use endpoint::{Frame, FrameMut};
-use node::rings::Wcc;
 use node::{Call, CallError, Cx, Notify, Permit, Pieces, Reply, Semaphore, Wait};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 use wire::field::Field;
-use wire::{Attr, Channel, Decoder, Errno, FileId, NodeId, Sites, Time, VolumeId, Wall};
+use wire::{Attr, Channel, Decoder, Errno, FileId, NodeId, Sites, Time, VolumeId, Wall, Wcc};
 
 /// A lock that another client took while this one was not heard of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,10 +14,10 @@ use crate::salvage::Salvaged;
 use crate::sessions::{Claim, Final};
 use crate::unnamed::Unnamed;
 use endpoint::FrameMut;
-use node::rings::{Lock, VolumeSpace, Wcc};
+use node::rings::{Lock, VolumeSpace};
 use wire::field::{Field, Output, fields};
 use wire::limits::BODY_BYTES;
-use wire::{Attr, Decoder, FileId, Fragment, Home, NodeId, SetAttr, Short, VolumeId, Wall};
+use wire::{Attr, Decoder, FileId, Fragment, Home, NodeId, SetAttr, Short, VolumeId, Wall, Wcc};
 
 /// In place of the bytes of a caller's groups: its kernel has decided.
 const KERNEL: u32 = u32::MAX;

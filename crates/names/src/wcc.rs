@@ -2,10 +2,9 @@
 
 use crate::protocol::Operation;
 use crate::transaction::Transaction;
-use node::rings::Wcc;
 use std::cell::RefCell;
 use std::rc::Rc;
-use wire::{Attr, Errno, FileId, Wall};
+use wire::{Attr, Errno, FileId, Wall, Wcc};
 
 /// What a [client](crate::Client::with_wcc) collects, and the ctime that the file must have.
 #[derive(Clone, Debug, Default)]

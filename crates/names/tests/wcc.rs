@@ -4,9 +4,8 @@ use crate::common::ROOT;
 use crate::common::array::Array;
 use crate::common::cluster::{Cluster, WHO, create};
 use names::{Client, How, WRITE};
-use node::rings::Wcc;
 use std::future::Future;
-use wire::{Attr, Errno, FileId, SetAttr, Wall};
+use wire::{Attr, Errno, FileId, SetAttr, Wall, Wcc};
 
 fn mode(mode: u32) -> SetAttr {
     SetAttr { mode: Some(mode), ..SetAttr::default() }

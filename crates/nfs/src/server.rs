@@ -38,9 +38,9 @@ use crate::portmap::Service;
 use crate::v3::{Fattr, Handle, Status, WccData};
 use execution::Asker;
 use mounting::Mounts;
-use node::rings::{Caller, FileOp, FileReply, Wcc};
+use node::rings::{Caller, FileOp, FileReply};
 use std::cell::{Cell, RefCell};
-use wire::{Attr, Errno, FileId, FileKind, Time, VolumeId, Wall};
+use wire::{Attr, Errno, FileId, FileKind, Time, VolumeId, Wall, Wcc};
 
 /// State that all calls of one server share.
 #[derive(Debug)]

@@ -1,11 +1,9 @@
 //! A file system in memory behind the front ring's operations: as much of one as NFSv3 asks.
 
 use endpoint::Frames;
-use node::rings::{
-    Caller, DirectoryEntry, FileOp, FileReply, Handle, Name, Rights, VolumeSpace, Wcc,
-};
+use node::rings::{Caller, DirectoryEntry, FileOp, FileReply, Handle, Name, Rights, VolumeSpace};
 use std::collections::BTreeMap;
-use wire::{Attr, Errno, FileId, FileKind, SetAttr, SetTime, Wall};
+use wire::{Attr, Errno, FileId, FileKind, SetAttr, SetTime, Wall, Wcc};
 
 #[derive(Default)]
 struct Node {

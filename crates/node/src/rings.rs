@@ -13,7 +13,7 @@ use std::fmt;
 use std::sync::Arc;
 use wire::attr::{Attr, Errno, SetAttr};
 use wire::field::fields;
-use wire::{FileId, ObjectId, Wall};
+use wire::{FileId, ObjectId, Wall, Wcc};
 
 pub use locks::{Lock, LockKind};
 pub use meta::{MetaDone, MetaError, MetaOp, MetaRequest, MetaRoom, MetaWork, StoreId};
@@ -322,7 +322,7 @@ pub enum FileOp {
         file: FileId,
         mask: u32,
     },
-    /// What the caller may do with the file, with its attributes.
+    /// Attributes, and the bits of access(2) that the caller is granted.
     Permissions {
         file: FileId,
     },
@@ -544,16 +544,6 @@ pub struct VolumeSpace {
 }
 fields!(VolumeSpace { total_bytes, free_bytes, files, free_files });
 
-/// Attributes around a change (RFC 1813 section 2.6); of something that was only looked at it is `after`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wcc {
-    /// `None` where something else may have changed it between the two.
-    pub before: Option<Attr>,
-    /// Right behind the change.
-    pub after: Attr,
-}
-fields!(Wcc { before, after });
-
 /// The result of a file operation.
 #[derive(Debug)]
 #[allow(missing_docs)] // as for FileOp
@@ -585,9 +575,7 @@ pub enum FileReply {
     Space(VolumeSpace),
     Lock(Lock),
     Offset(u64),
-    /// Attributes, and the bits of access(2) that are granted.
     Permissions(Attr, u32),
-    /// Of the operation itself, and its directories in the order of its arguments.
     WithWcc(Box<FileReply>, Vec<Wcc>),
 }
 

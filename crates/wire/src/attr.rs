@@ -108,6 +108,16 @@ impl Attr {
     pub const BYTES: usize = 8 + 1 + 5 * 4 + 2 * 8 + 3 * 12 + 8;
 }
 
+/// Attributes around a change (RFC 1813 section 2.6, weak cache consistency); what was only looked at has `after`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wcc {
+    /// `None` where something else may have changed it between the two.
+    pub before: Option<Attr>,
+    /// Right behind the change.
+    pub after: Attr,
+}
+crate::field::fields!(Wcc { before, after });
+
 /// How a time is to be set (RFC 1813 `set_atime`, `set_mtime`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetTime {

@@ -21,7 +21,7 @@ pub mod mix;
 pub mod sites;
 pub mod time;
 
-pub use attr::{Attr, Errno, FileKind, SetAttr, SetTime, Wall};
+pub use attr::{Attr, Errno, FileKind, SetAttr, SetTime, Wall, Wcc};
 pub use blockmap::{BlockMap, Fragment};
 pub use codec::{Decoder, Encoder, Short};
 pub use control::{CallHeader, Channel, Control, ControlView, Flags, Header, Kind, Malformed};

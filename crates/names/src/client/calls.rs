@@ -16,10 +16,10 @@ use crate::restoration::Restoration;
 use crate::salvage::Salvaged;
 use crate::servers::IoServer;
 use crate::unnamed::Unnamed;
-use node::rings::{VolumeSpace, Wcc};
+use node::rings::VolumeSpace;
 use wire::field::Field;
 use wire::limits::PATH_BYTES_MAX;
-use wire::{Attr, Decoder, Errno, FileId, FileKind, Fragment, Home, NodeId, SetAttr};
+use wire::{Attr, Decoder, Errno, FileId, FileKind, Fragment, Home, NodeId, SetAttr, Wcc};
 
 const LARGE: Style = Style { room: REPLY_BYTES_MAX, deadline: Some(DEADLINE) };
 const BACKUP: Style = Style { room: BACKUP_REPLY_BYTES_MAX, deadline: Some(DEADLINE) };

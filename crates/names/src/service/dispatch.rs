@@ -460,17 +460,18 @@ pub(super) fn change(
     operation: &Operation<'_>,
 ) -> Result<Outcome, Errno> {
     use Operation::*;
-    let done = |()| Outcome::Done;
     match operation {
         WithWcc { operation, guard } => {
             let (changed, outcome) = transaction.with_wcc(operation, *guard, change)?;
             Ok(Outcome::WithWcc(changed, Box::new(outcome)))
         }
-        SetAttr { who, file, changes, opened } if is_truncation(changes) => transaction
-            .prepare_truncation(who, *file, changes, *opened)
-            .map(|(entry, _)| Outcome::Entry(entry)),
-        SetAttr { who, file, changes, .. } => {
-            transaction.set_attr(who, *file, changes).map(Outcome::Entry)
+        SetAttr { who, file, changes, opened } => {
+            let entry = if is_truncation(changes) {
+                transaction.prepare_truncation(who, *file, changes, *opened)?.0
+            } else {
+                transaction.set_attr(who, *file, changes)?
+            };
+            Ok(Outcome::Entry(entry))
         }
         Create { who, parent, name, mode, how, open } => {
             let (entry, made) = transaction.create(who, *parent, name, *mode, *how, *open)?;
@@ -505,6 +506,18 @@ pub(super) fn change(
             transaction.rename(who, from, to, *flags)?;
             Ok(Outcome::Unnamed(transaction.take_unnamed()))
         }
+        operation => change_more(transaction, operation),
+    }
+}
+
+/// Changes of what is open, and of what belongs to files beside attributes.
+fn change_more(
+    transaction: &mut Transaction<'_>,
+    operation: &Operation<'_>,
+) -> Result<Outcome, Errno> {
+    use Operation::*;
+    let done = |()| Outcome::Done;
+    match operation {
         Open { who, file, mask } => transaction.open(who, *file, *mask).map(Outcome::Entry),
         OpenNamed { who, parent, name, file, mask } => {
             transaction.open_named(who, *parent, name, *file, *mask).map(Outcome::Entry)
@@ -519,10 +532,7 @@ pub(super) fn change(
         SetDirectoryLayout { who, file, policy } => {
             transaction.set_directory_layout(who, *file, policy.clone()).map(done)
         }
-        Salvage { who, found } => {
-            let path = transaction.salvage(who, found)?;
-            Ok(Outcome::Bytes(path))
-        }
+        Salvage { who, found } => transaction.salvage(who, found).map(Outcome::Bytes),
         Retire { who, server, retired } => transaction.retire(who, *server, *retired).map(done),
         _ => Err(Errno::EPROTO),
     }
