@@ -116,7 +116,6 @@ pub struct Wcc {
     /// Right behind the change.
     pub after: Attr,
 }
-crate::field::fields!(Wcc { before, after });
 
 /// How a time is to be set (RFC 1813 `set_atime`, `set_mtime`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
