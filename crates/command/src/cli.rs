@@ -23,7 +23,7 @@ use trapeze::size::Size;
 use trapeze::socket_access::ListenAccess;
 
 pub use disk::{AddDisk, Disk};
-pub use files::{Cat, Cp, Du, Mkdir, Mv, Paths, Prefetch, Rm, default_cluster, in_cluster};
+pub use files::{Cat, Cp, Du, Layout, Mkdir, Mv, Paths, Prefetch, Rm, default_cluster, in_cluster};
 pub use forget::Forget;
 pub use manual::{Completions, Man};
 pub use memory::{Listen, Memory};
@@ -80,6 +80,8 @@ pub enum Command {
     Rm(Rm),
     /// Show what the cluster knows of a file: attributes, layout, where its columns are
     Stat(Paths),
+    /// Show how the names of directories are spread over managers; --hash spreads those of an empty one over all
+    Layout(Layout),
     /// Announce files that will be read soon, in order: the servers bring them from their disks into memory
     Prefetch(Prefetch),
     /// Show room on the cluster

@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use terminal::table::print_json;
 use trapeze::size::Size;
-use trapeze::volume::Volume;
-use wire::{FileId, FileKind};
+use trapeze::volume::{Volume, VolumeError};
+use wire::{Errno, FileId, FileKind};
 
 /// Access of a directory that is made: the owner writes, all read.
 const MODE: u32 = 0o755;
@@ -46,6 +46,37 @@ pub fn mv(arguments: &cli::Mv) -> Result<()> {
         volume.rename(from, &to)?;
     }
     close(volume)
+}
+
+/// `trapeze layout`.
+pub fn layout(arguments: &cli::Layout) -> Result<()> {
+    let mut volume = volume(&arguments.target)?;
+    for path in &arguments.paths {
+        if arguments.hash {
+            volume.hash_directory(path).map_err(|error| not_empty(error, path))?;
+        }
+        let hashed = volume.is_hashed(path)?;
+        if arguments.target.json {
+            print_json(&json!({ "path": path.to_string_lossy(), "hashed": hashed }));
+            continue;
+        }
+        let names = match hashed {
+            true => "hashed: its names are spread over all managers, and the files made in it",
+            false => "its names are at one manager, and the files made in it",
+        };
+        println!("{}: {names}", path.display());
+    }
+    close(volume)
+}
+
+fn not_empty(error: VolumeError, path: &Path) -> ToolError {
+    match error {
+        VolumeError::File { errno: Errno::ENOTEMPTY, .. } => ToolError::Usage(format!(
+            "{} has names: only an empty directory becomes hashed. Make one beside it, hash that, and move the names into it",
+            path.display()
+        )),
+        error => error.into(),
+    }
 }
 
 /// `trapeze du`.

@@ -102,6 +102,7 @@ fn run(command: Command) -> Result<(), Box<dyn std::error::Error>> {
         Command::Mkdir(arguments) => directories::mkdir(&arguments)?,
         Command::Mv(arguments) => directories::mv(&arguments)?,
         Command::Du(arguments) => directories::du(&arguments)?,
+        Command::Layout(arguments) => directories::layout(&arguments)?,
         Command::Rm(arguments) => tools::rm(&arguments)?,
         Command::Stat(arguments) => tools::stat(&arguments)?,
         Command::Prefetch(arguments) => prefetch::prefetch(&arguments)?,

@@ -95,6 +95,47 @@ fn a_tree_over_three_managers_is_whole_although_each_is_killed() {
     cluster.stop();
 }
 
+/// Makes names in one directory from four processes at once, and finds each.
+const HOT: &str = r#"
+set -e
+make() { for i in $(seq $1 4 9999); do : > hot/f$i; done; }
+for p in 0 1 2 3; do make $p & done
+wait
+test $(ls hot | wc -l) = 10000
+test $(ls hot | sort -u | wc -l) = 10000
+test -e hot/f0 -a -e hot/f9999
+mkdir hot/d && mv hot/f7 hot/d/f7 && mv -T hot/d hot/e && rmdir hot 2> /dev/null && exit 1
+test $(stat -c %h hot) = 3
+rm -r hot
+"#;
+
+/// A new directory becomes hashed; a full one is refused with a word of what to do.
+#[test]
+fn ten_thousand_names_of_a_hashed_directory_are_at_all_managers() {
+    if cannot_mount() {
+        return;
+    }
+    let mut cluster = Cluster::shaped(&Shape { managers: 3, ..Shape::prefaulted(2) });
+    let dir = cluster.processes.mount_point().with_file_name("cluster");
+    until_spread(text(&dir), 3);
+    cluster.processes.mount().unwrap();
+    let point = cluster.processes.mount_point().to_path_buf();
+    shell(&point, 60, "mkdir hot full && touch full/name");
+    let refused = refusal(&["layout", "--hash", "--cluster", text(&dir), "/full"]);
+    assert!(refused.contains("only an empty directory"), "{refused}");
+    let hashed = trapeze(&["layout", "--hash", "--cluster", text(&dir), "/hot"]);
+    assert!(hashed.status.success(), "{}", String::from_utf8_lossy(&hashed.stderr));
+    let told = trapeze(&["layout", "--cluster", text(&dir), "/hot", "/full"]);
+    let told = String::from_utf8_lossy(&told.stdout).into_owned();
+    assert!(
+        told.contains("/hot: hashed") && told.contains("/full: its names are at one"),
+        "{told}"
+    );
+    shell(&point, 240, HOT);
+    assert_eq!(shell(&point, 60, "ls").trim(), "full");
+    cluster.stop();
+}
+
 /// A process that ends with the test.
 struct Ended(Child);
 

@@ -75,7 +75,8 @@ impl Files {
         how: How,
     ) -> Result<FileReply, Errno> {
         let open = Some(permissions(flags));
-        let (asked, incarnation) = (self.cx.now(), self.names.incarnation(parent));
+        let incarnation = self.names.incarnation_of_name(parent, name);
+        let asked = self.cx.now();
         let (entry, made) = self.names.create(who, parent, name, mode, how, open).await?;
         self.note_name(parent, name, &entry);
         let file = self.learn(entry, asked);

@@ -23,15 +23,13 @@ impl Transaction<'_> {
         file: FileId,
         changes: &SetAttr,
     ) -> Result<Entry, Errno> {
-        let mut inode = self.inode(file)?;
+        let inode = self.inode(file)?;
         if *changes == SetAttr::default() || keeps_set_id(who, &inode, changes) {
             return Ok(self.entry_of(&inode));
         }
         check_changes(who, &inode, changes)?;
-        self.apply(who, &mut inode, changes);
-        inode.touch(self.now);
-        self.put_inode(&inode);
-        Ok(self.entry_of(&inode))
+        let now = self.now;
+        self.change_everywhere(inode, |inode| apply(who, inode, changes, now))
     }
 
     /// Changes attributes with the length among them. `opened` says that the caller does it through an open file,

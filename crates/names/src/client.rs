@@ -48,6 +48,8 @@ struct Inner {
     first: NodeId,
     /// Managers of sites, as far as they are known here.
     sites: RefCell<Sites>,
+    /// Directories that are known to be hashed.
+    hashed: RefCell<BTreeSet<FileId>>,
     /// State of each manager.
     managers: RefCell<BTreeMap<NodeId, Managed>>,
     volume: VolumeId,
@@ -119,6 +121,7 @@ impl Client {
             cx: cx.clone(),
             first,
             sites: RefCell::new(Sites::all_at(first)),
+            hashed: RefCell::default(),
             managers: RefCell::new(BTreeMap::from([(first, Managed::default())])),
             volume,
             instance: cx.random() as u32,
@@ -218,7 +221,8 @@ impl Client {
     }
 
     fn number(&self, slot: u16, sequence: u32) -> CallNumber {
-        CallNumber { volume: self.0.volume, instance: self.0.instance, slot, sequence }
+        let (volume, instance) = (self.0.volume, self.0.instance);
+        CallNumber { volume, instance, slot, by_name: false, sequence }
     }
 
     fn note_answer(&self, manager: NodeId, operation: &Operation<'_>, point: Point) {
@@ -291,7 +295,15 @@ impl Client {
     /// The latest incarnation of the file's manager that this client has heard of; 0 is none. Changes at an earlier one
     /// that were not synced may be lost.
     pub fn incarnation(&self, file: FileId) -> u32 {
-        let manager = self.manager_of(file);
+        self.incarnation_at(self.manager_of(file))
+    }
+
+    /// The same of the manager of a name, which makes files of that name.
+    pub fn incarnation_of_name(&self, parent: FileId, name: &[u8]) -> u32 {
+        self.incarnation_at(self.manager_of_name(parent, name))
+    }
+
+    fn incarnation_at(&self, manager: NodeId) -> u32 {
         self.0.managers.borrow().get(&manager).map_or(0, |known| known.incarnation)
     }
 

@@ -37,13 +37,13 @@ impl New {
 impl Transaction<'_> {
     /// The directory in which `name` may be made; EEXIST when it is there.
     fn directory_for(&self, who: &Who<'_>, parent: FileId, name: &[u8]) -> Result<Inode, Errno> {
-        let directory = self.inode(parent)?;
+        let directory = self.directory_of(parent, name)?;
         if !directory.is_directory() {
             return Err(Errno::ENOTDIR);
         }
         who.check(&directory.attr, EXECUTE)?;
         check_name(name)?;
-        if matches!(name, b"." | b"..") || self.named(parent, name)?.is_some() {
+        if matches!(name, b"." | b"..") || self.named(directory.place(), name)?.is_some() {
             return Err(Errno::EEXIST);
         }
         who.check(&directory.attr, WRITE | EXECUTE)?;
@@ -85,7 +85,8 @@ impl Transaction<'_> {
         how: How,
         open: Option<u32>,
     ) -> Result<Entry, Errno> {
-        let named = self.named(parent, name)?.ok_or(Errno::EISDIR)?;
+        let place = self.directory_of(parent, name)?.place();
+        let named = self.named(place, name)?.ok_or(Errno::EISDIR)?;
         if who.is_decided() && how == How::Unchecked {
             // Its kernel took the name for a free one and has not checked what may be done with this file, or where
             // this link leads: it is to look again.
@@ -285,8 +286,8 @@ impl Transaction<'_> {
         let parent = directory.attr.file;
         let policy = directory.directory().ok_or(Errno::ENOTDIR)?.policy.clone();
         let site = match new.kind {
-            FileKind::Directory => self.site_for(&policy, parent, name),
-            _ => parent.site(),
+            FileKind::Directory => self.site_for(&policy, directory.place(), name),
+            _ => directory.place().site,
         };
         let file = self.new_file(site)?;
         let content = self.content_of(&new, file, parent, policy)?;
@@ -334,7 +335,7 @@ impl Transaction<'_> {
         file: FileId,
         mask: u32,
     ) -> Result<Entry, Errno> {
-        match self.named(parent, name)? {
+        match self.named(self.place_of(parent, name), name)? {
             Some(named) if named.file == file => self.open(who, file, mask),
             _ => Err(Errno::ESTALE),
         }

@@ -3,8 +3,12 @@
 //! A cookie is a site and a position; positions only grow and belong to one entry for as long as it has its name. So
 //! a listing that goes on from a cookie shows every entry that was there all the time exactly once, whatever happens
 //! to the others. And it ends where the directory ended when it began, however many names are made meanwhile.
+//!
+//! A hashed directory is listed bucket by bucket, from the directory's own site on in the order of the sites, whoever
+//! owns them. A manager lists as far as it has the buckets and says where the listing goes on; each bucket ends where
+//! it ended when the listing came to it.
 
-use crate::keys;
+use crate::keys::{self, Place};
 use crate::lookup::Entry;
 use crate::permissions::{READ, Who};
 use crate::record::{Listed, Policy};
@@ -15,6 +19,7 @@ use wire::{Attr, Errno, FileId, FileKind, Layout, NodeId};
 
 /// Bits of a cookie below the site.
 const POSITION_BITS: u32 = 48;
+const POSITION_MASK: u64 = (1 << POSITION_BITS) - 1;
 /// Positions of `.` and `..`.
 const SELF: u64 = 1;
 const PARENT: u64 = 2;
@@ -50,8 +55,10 @@ pub struct Listing {
     pub end: bool,
     /// End of the listing: positions from here on are of names that were made after it began.
     pub until: u64,
-    /// Attributes of the directory.
-    pub directory: Attr,
+    /// Attributes of the directory, but of a hashed one of which others have a part.
+    pub directory: Option<Attr>,
+    /// Where it goes on at another manager, when there are no more entries here but the end is not.
+    pub next: u64,
 }
 
 /// One entry of a listing.
@@ -118,23 +125,79 @@ impl Transaction<'_> {
         plus: bool,
     ) -> Result<Listing, Errno> {
         let Span { cookie, until } = span.into();
+        if self.hashed.has(file) {
+            return self.read_hashed(who, file, Span { cookie, until }, bytes, plus);
+        }
         let inode = self.inode(file)?;
         let directory = inode.directory().ok_or(Errno::ENOTDIR)?;
         who.check(&inode.attr, READ)?;
-        let (site, start) = (cookie >> POSITION_BITS, cookie & ((1 << POSITION_BITS) - 1));
+        let (site, start) = (cookie >> POSITION_BITS, cookie & POSITION_MASK);
         if cookie != 0 && site != u64::from(file.site()) {
             return Err(Errno::EINVAL);
         }
         let until = if until == 0 { directory.next_position } else { until };
-        let listing = Listing { until, directory: inode.attr, ..Listing::default() };
+        let listing = Listing { until, directory: Some(inode.attr), ..Listing::default() };
         let mut collector = Collector { site: file.site(), room: bytes, plus, listing };
         let full = !self.list_dots(&mut collector, file, directory.parent, start)?
-            || !self.list_names(&mut collector, file, start.max(PARENT))?;
+            || !self.list_names(&mut collector, file.into(), start.max(PARENT))?;
         collector.listing.end = !full;
         if full && collector.listing.entries.is_empty() {
             return Err(Errno::EINVAL);
         }
         Ok(collector.listing)
+    }
+
+    /// The same of a hashed directory: buckets as far as they are here.
+    fn read_hashed(
+        &self,
+        who: &Who<'_>,
+        file: FileId,
+        Span { cookie, until }: Span,
+        bytes: usize,
+        plus: bool,
+    ) -> Result<Listing, Errno> {
+        let first = if cookie == 0 { file.site() } else { site_of_cookie(cookie) };
+        let mut start = cookie & POSITION_MASK;
+        let is_elsewhere = self.is_elsewhere(file);
+        let directory = if is_elsewhere { None } else { Some(self.get_attr(file)?.attr) };
+        let listing = Listing { until, directory, ..Listing::default() };
+        let mut collector = Collector { site: first, room: bytes, plus, listing };
+        loop {
+            let place = Place { directory: file, site: collector.site };
+            if !self.sites.owns(place.site) {
+                collector.listing.next = u64::from(place.site) << POSITION_BITS | PARENT;
+                return Ok(collector.listing);
+            }
+            let bucket = self.bucket(place)?;
+            let directory = bucket.directory().ok_or(Errno::EIO)?;
+            who.check(&bucket.attr, READ)?;
+            // The end of another bucket than the one that is gone on with says nothing of that one.
+            if place.site != first || until == 0 || site_of_cookie(until) != first {
+                let end = u64::from(place.site) << POSITION_BITS | directory.next_position;
+                collector.listing.until = end;
+            }
+            let has_dots = start < PARENT && place.site == file.site();
+            let full = has_dots && !self.list_own_dots(&mut collector, file, start)?
+                || !self.list_names(&mut collector, place, start.max(PARENT))?;
+            if full && collector.listing.entries.is_empty() {
+                return Err(Errno::EINVAL);
+            }
+            (collector.site, start) = (place.site.wrapping_add(1), PARENT);
+            collector.listing.end = !full && collector.site == file.site();
+            if full || collector.listing.end {
+                return Ok(collector.listing);
+            }
+        }
+    }
+
+    fn list_own_dots(
+        &self,
+        collector: &mut Collector,
+        file: FileId,
+        after: u64,
+    ) -> Result<bool, Errno> {
+        let parent = self.inode(file)?.directory().ok_or(Errno::EIO)?.parent;
+        self.list_dots(collector, file, parent, after)
     }
 
     fn list_dots(
@@ -157,17 +220,17 @@ impl Transaction<'_> {
     fn list_names(
         &self,
         collector: &mut Collector,
-        file: FileId,
+        place: Place,
         mut after: u64,
     ) -> Result<bool, Errno> {
-        let prefix = keys::about(file, keys::Table::Position);
+        let prefix = keys::positions(place);
         loop {
-            let from = keys::position(file, after);
+            let from = keys::position(place, after);
             let chunk = self.scan(&prefix, Some(&from), CHUNK)?;
             let last = chunk.len() < CHUNK;
             for (key, value) in chunk {
                 after = keys::number_at(&key, keys::ABOUT_BYTES).ok_or(Errno::EIO)?;
-                if after >= collector.listing.until {
+                if after >= collector.listing.until & POSITION_MASK {
                     return Ok(true);
                 }
                 if !collector.add(self, Self::decoded(&value)?, after)? {
@@ -192,7 +255,7 @@ impl Transaction<'_> {
         file: FileId,
         policy: Policy,
     ) -> Result<(), Errno> {
-        let mut inode = self.inode(file)?;
+        let inode = self.inode(file)?;
         who.check_owner(&inode.attr)?;
         let known = |id: &NodeId| self.servers.iter().any(|server| server.id == *id);
         let servers = policy.servers.len();
@@ -204,9 +267,19 @@ impl Transaction<'_> {
         if !policy.servers.iter().all(known) {
             return Err(Errno::EINVAL);
         }
-        inode.directory_mut().ok_or(Errno::ENOTDIR)?.policy = policy;
-        inode.touch(self.now);
-        self.put_inode(&inode);
+        if !inode.is_directory() {
+            return Err(Errno::ENOTDIR);
+        }
+        self.change_everywhere(inode, |inode| {
+            if let Some(directory) = inode.directory_mut() {
+                directory.policy.clone_from(&policy);
+            }
+        })?;
         Ok(())
     }
+}
+
+/// The site that a listing goes on at.
+pub(crate) fn site_of_cookie(cookie: u64) -> u8 {
+    (cookie >> POSITION_BITS) as u8
 }

@@ -70,7 +70,7 @@ impl Foreign {
     /// Takes the answer to a want.
     pub fn insert(&mut self, want: Want, got: Got) {
         if let Want::Record(key) = &want
-            && let Some(file) = crate::keys::file_of(key)
+            && let Some(file) = crate::keys::subject(key)
         {
             *self.files.entry(file).or_default() |= got.is_open;
         }

@@ -5,7 +5,7 @@ use crate::limits::CHANGES_MAX;
 use crate::manager::Manager;
 use crate::open_error::OpenError;
 use crate::protocol::Row;
-use crate::record::{FORMAT_SHARED, Handed};
+use crate::record::Handed;
 use crate::transaction::Transaction;
 use std::ops::{Bound, ControlFlow};
 use store::{Append, Batch};
@@ -67,7 +67,7 @@ impl Manager {
     }
 
     fn put_owner(&mut self, site: u8, handed: &Handed, now: Wall) -> Result<Option<Append>, Errno> {
-        self.volume.format = FORMAT_SHARED;
+        self.volume.set_shared();
         let volume = encoded(&self.volume);
         let origin = crate::manager::Origin { client: 0, now };
         let put = |t: &mut Transaction<'_>| {
@@ -133,6 +133,9 @@ impl Manager {
             }
             batch.put(&row.key, &row.value);
         }
+        if rows.iter().any(|row| keys::bucket_of(&row.key).is_some()) && self.volume.set_hashed() {
+            batch.put(&keys::volume(), &encoded(&self.volume));
+        }
         Ok((!rows.is_empty()).then(|| self.store().apply(batch)))
     }
 
@@ -164,6 +167,7 @@ impl Manager {
         self.removing.retain(|file| !of_site(file));
         self.suspects.values_mut().for_each(|files| files.retain(|file| !of_site(file)));
         self.changed.forget(of_site);
+        self.hashed.forget(site);
     }
 
     /// The client is to say what it has open, before anything is given to others.

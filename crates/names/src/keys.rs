@@ -55,6 +55,30 @@ pub enum Table {
     Prepared = 21,
     /// Operations over several managers that are decided, and not done everywhere yet; at site 0 only.
     Decided = 22,
+    /// Buckets of hashed directories, by directory: what a site has of one.
+    Bucket = 23,
+}
+
+/// Where a name of a directory is: at the directory's site, or at one of those that a hashed one's names are at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The directory.
+    pub directory: FileId,
+    /// Where the name is.
+    pub site: u8,
+}
+
+impl From<FileId> for Place {
+    /// Of a directory that is not hashed.
+    fn from(directory: FileId) -> Place {
+        Place { directory, site: directory.site() }
+    }
+}
+
+impl Place {
+    fn key(self, table: Table, rest: &[u8]) -> Vec<u8> {
+        key(self.site, table, &[&self.directory.0.to_be_bytes(), rest])
+    }
 }
 
 fn key(site: u8, table: Table, parts: &[&[u8]]) -> Vec<u8> {
@@ -119,13 +143,34 @@ pub fn inode(file: FileId) -> Vec<u8> {
 }
 
 /// The entry `name` of a directory.
-pub fn name(directory: FileId, name: &[u8]) -> Vec<u8> {
-    of_file(directory, Table::Name, name)
+pub fn name(place: Place, name: &[u8]) -> Vec<u8> {
+    place.key(Table::Name, name)
+}
+
+/// The prefix of all entries of a directory at a site, by name.
+pub fn names(place: Place) -> Vec<u8> {
+    place.key(Table::Name, &[])
 }
 
 /// The entry at `position` of a directory.
-pub fn position(directory: FileId, position: u64) -> Vec<u8> {
-    of_file(directory, Table::Position, &position.to_be_bytes())
+pub fn position(place: Place, position: u64) -> Vec<u8> {
+    place.key(Table::Position, &position.to_be_bytes())
+}
+
+/// The prefix of all entries of a directory at a site, by position.
+pub fn positions(place: Place) -> Vec<u8> {
+    place.key(Table::Position, &[])
+}
+
+/// What a site has of a hashed directory.
+pub fn bucket(place: Place) -> Vec<u8> {
+    place.key(Table::Bucket, &[])
+}
+
+/// Where the record with this key is, if it is a bucket.
+pub fn bucket_of(key: &[u8]) -> Option<Place> {
+    let is_bucket = key.get(1) == Some(&(Table::Bucket as u8));
+    is_bucket.then(|| Some(Place { directory: file_of(key)?, site: key[0] }))?
 }
 
 /// An extended attribute.
@@ -206,7 +251,7 @@ pub fn number_at(key: &[u8], at: usize) -> Option<u64> {
 }
 
 /// Tables of which every key is about a file.
-const PER_FILE: [Table; 10] = [
+const PER_FILE: [Table; 11] = [
     Table::Inode,
     Table::Name,
     Table::Position,
@@ -217,15 +262,21 @@ const PER_FILE: [Table; 10] = [
     Table::Truncation,
     Table::Fragment,
     Table::Restored,
+    Table::Bucket,
 ];
 
 /// The tables of a site beside those about its files: they move with it.
 const PER_SITE: [Table; 3] = [Table::Site, Table::Answer, Table::Passed];
 
-/// The file that a key is about, if it is of a table about files.
+/// The file that a key is about, if it is of a table about files. Of what a site has of a directory that is elsewhere,
+/// a number of that site stands for it: so it is held, and waited for, apart from the directory.
 pub fn subject(key: &[u8]) -> Option<FileId> {
-    let table = *key.get(1)?;
-    PER_FILE.iter().any(|one| *one as u8 == table).then(|| file_of(key))?
+    let (site, table) = (*key.first()?, *key.get(1)?);
+    let file = PER_FILE.iter().any(|one| *one as u8 == table).then(|| file_of(key))??;
+    if file.site() == site {
+        return Some(file);
+    }
+    Some(FileId::new(site, crate::hash::hash(file, &[])))
 }
 
 /// Whether a record moves with its site, as all but those of the store itself do.
@@ -277,10 +328,27 @@ mod tests {
     #[test]
     fn positions_sort_as_they_count_and_sites_apart() {
         let directory = FileId::new(7, 3);
-        assert!(position(directory, 255) < position(directory, 256));
-        assert_eq!(position(directory, 1)[0], 7);
-        assert!(position(FileId::new(6, 9), 9) < position(directory, 0));
-        assert_eq!(file_of(&position(directory, 1)), Some(directory));
+        let place = Place::from(directory);
+        assert!(position(place, 255) < position(place, 256));
+        assert_eq!(position(place, 1)[0], 7);
+        assert!(position(FileId::new(6, 9).into(), 9) < position(place, 0));
+        assert_eq!(file_of(&position(place, 1)), Some(directory));
+    }
+
+    #[test]
+    fn what_a_site_has_of_a_directory_is_held_there() {
+        let directory = FileId::new(7, 3);
+        let (own, other) = (Place::from(directory), Place { directory, site: 9 });
+        assert_eq!(subject(&bucket(own)), Some(directory));
+        assert_eq!(subject(&inode(directory)), Some(directory));
+        let held = subject(&bucket(other)).unwrap();
+        assert_eq!((held.site(), subject(&name(other, b"x"))), (9, Some(held)));
+        assert_eq!(subject(&position(other, 4)), Some(held));
+        assert_eq!(bucket_of(&bucket(other)), Some(other));
+        assert_eq!(
+            (bucket_of(&inode(directory)), file_of(&bucket(other))),
+            (None, Some(directory))
+        );
     }
 
     #[test]

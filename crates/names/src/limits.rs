@@ -22,7 +22,7 @@ pub const XATTRS_MAX: usize = 256;
 pub const REPLY_BYTES_MAX: usize = 64 * 1024;
 /// Room for what a listing of a directory has beside its entries: their count, whether it ends, and where; and the
 /// directory's attributes.
-pub const LISTING_HEAD_BYTES: usize = 16 + wire::Attr::BYTES;
+pub const LISTING_HEAD_BYTES: usize = 25 + wire::Attr::BYTES;
 /// Bytes of keys and values in a part of a backup, of which the last may be as long as the store takes one: 136 KiB.
 pub const BACKUP_PART_BYTES: usize = 64 * 1024;
 /// Most bytes of such an answer.
@@ -78,11 +78,16 @@ pub const MANAGER_DEADLINE: Duration = Duration::from_secs(5);
 /// Largest answer of a manager to another one: a record of each file that an operation is about, the longest of which
 /// is a symbolic link's; and a table of sites.
 pub const MANAGER_REPLY_BYTES_MAX: usize = 16 * 1024;
+/// Records that are asked of another manager at once. A bucket of a hashed directory has 230 bytes at most, a symbolic
+/// link 4.3 KiB, and no operation is about more than two of those.
+pub const FETCHED_AT_ONCE: usize = 32;
 /// Bytes of keys and values of a site that travel together to its next owner; the last may be as long as the store
 /// takes one.
 pub const IMPORT_BYTES: usize = 64 * 1024;
 /// How often managers tell each other where sites are.
 pub const TABLE_INTERVAL: Duration = Duration::from_secs(5);
+/// Hashed directories that a client knows: it learns by one refusal which ones are, and 16 bytes are kept of each.
+pub const HASHED_MAX: usize = 10_000;
 /// Pause before a client asks a manager again that was lost.
 pub const RETRY_PAUSE: Duration = Duration::from_millis(20);
 /// Files changed in one batch at most.

@@ -47,8 +47,12 @@ pub(crate) fn check_name(name: &[u8]) -> Result<(), Errno> {
 }
 
 impl Transaction<'_> {
-    /// The entry of a file (RFC 1813 section 3.3.1).
+    /// The entry of a file (RFC 1813 section 3.3.1); of a hashed directory as far as it is at this manager.
     pub fn get_attr(&self, file: FileId) -> Result<Entry, Errno> {
+        if self.hashed.has(file) {
+            let share = self.share(file)?;
+            return share.entry().or(share.own).ok_or(Errno::EREMOTE);
+        }
         Ok(self.entry_of(&self.inode(file)?))
     }
 
@@ -72,21 +76,23 @@ impl Transaction<'_> {
 
     /// The same, without attributes where another manager has them.
     pub(crate) fn find(&self, who: &Who<'_>, parent: FileId, name: &[u8]) -> Result<Found, Errno> {
-        let inode = self.inode(parent)?;
+        let is_dots = matches!(name, b"." | b"..");
+        let inode = if is_dots { self.inode(parent) } else { self.directory_of(parent, name) }?;
         let directory = inode.directory().ok_or(Errno::ENOTDIR)?;
         who.check(&inode.attr, EXECUTE)?;
         check_name(name)?;
         let file = match name {
             b"." => parent,
             b".." => directory.parent,
-            _ => self.named(parent, name)?.ok_or(Errno::ENOENT)?.file,
+            _ => self.named(inode.place(), name)?.ok_or(Errno::ENOENT)?.file,
         };
         Ok(Found { file, entry: self.entry_here(file)? })
     }
 
-    /// The entry of a file, unless it is at another manager.
+    /// The entry of a file, unless other managers are to be asked for it.
     pub(crate) fn entry_here(&self, file: FileId) -> Result<Option<Entry>, Errno> {
-        if self.sites.has(file) { self.get_attr(file).map(Some) } else { Ok(None) }
+        let is_here = self.sites.is_alone() || self.sites.has(file) && !self.hashed.has(file);
+        if is_here { self.get_attr(file).map(Some) } else { Ok(None) }
     }
 
     /// EACCES unless all of `mask` is permitted (RFC 1813 section 3.3.4).

@@ -6,8 +6,9 @@
 
 use crate::changed::Changed;
 use crate::foreign::{Foreign, Parts, Stop};
+use crate::hashing::Hashed;
 use crate::holds::{Holds, Tx};
-use crate::keys::{self, Table};
+use crate::keys::{self, Place, Table};
 use crate::locks::Locks;
 use crate::open_error::{OpenError, damaged};
 use crate::opens::{Holder, Opens};
@@ -121,6 +122,8 @@ pub struct Manager {
     /// Planted bugs; none outside of tests of the checkers.
     pub(crate) bugs: Bugs,
     pub(crate) sites: Ownership,
+    /// Hashed directories of which it has buckets.
+    pub(crate) hashed: Hashed,
     /// Files that operations over several managers hold here.
     pub(crate) holds: Holds,
     /// Parts of other managers' operations that are not decided yet, as far as is known here.
@@ -203,6 +206,7 @@ impl Manager {
             changed: Changed::default(),
             bugs: Bugs::everywhere(),
             sites,
+            hashed: Hashed::default(),
             holds: Holds::default(),
             prepared: BTreeMap::new(),
             decided: BTreeMap::new(),
@@ -239,7 +243,7 @@ impl Manager {
 
     fn check_volume(&self, wanted: VolumeId) -> Result<(), OpenError> {
         let Volume { format, volume, .. } = self.volume;
-        if format != FORMAT && format != FORMAT_SHARED {
+        if !self.volume.is_known() {
             return Err(OpenError::Format { found: format });
         }
         if volume != wanted {
@@ -300,6 +304,9 @@ impl Manager {
         }
         for (key, _) in self.table(site, Table::Removed)? {
             self.removing.insert(key_file(&key)?);
+        }
+        for (key, _) in self.table(site, Table::Bucket)? {
+            self.hashed.set(Place { directory: key_file(&key)?, site }, true);
         }
         for (key, value) in self.table(site, Table::Restored)? {
             self.restoration.change(None, Some(damaged(&key, &value)?));
@@ -380,6 +387,7 @@ impl Manager {
             now: origin.now,
             client: origin.client,
             sites: &self.sites,
+            hashed: &self.hashed,
             holds: &self.holds,
             foreign,
             needs: RefCell::default(),
@@ -526,6 +534,9 @@ impl Manager {
         assert!(changes.acts.is_empty(), "parts of other managers are theirs to commit");
         changes.effects.iter().for_each(|effect| self.take_effect(*effect));
         self.changed.note_all(&changes.writes);
+        if self.hashed.note_all(&changes.writes) && self.volume.set_hashed() {
+            changes.writes.insert(keys::volume(), Some(encoded(&self.volume)));
+        }
         (!changes.writes.is_empty()).then(|| self.store.apply(changes.batch()))
     }
 

@@ -6,7 +6,8 @@
 pub(crate) mod managers;
 
 use crate::create::How;
-use crate::directory::{Listing, ListingEntry, Span};
+use crate::directory::{Listing, ListingEntry, Span, site_of_cookie};
+use crate::hash::site_of_name;
 use crate::lookup::{Entry, Found};
 use crate::permissions::{Basis, Who};
 use crate::record::Policy;
@@ -85,7 +86,7 @@ impl<'a> Field<'a> for Box<Operation<'a>> {
 fields!(Entry { attr, layout, truncations, writers, unsure });
 fields!(FoundIn { found, directory });
 fields!(Found { file, entry });
-fields!(Listing { entries, end, until, directory });
+fields!(Listing { entries, end, until, directory, next });
 fields!(Span { cookie, until });
 fields!(ListingEntry { file, kind, cookie, name, entry });
 
@@ -129,7 +130,8 @@ fields!(Map { epoch, fragments });
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FoundIn {
     pub found: Found,
-    pub directory: Attr,
+    /// But of a hashed one of which others have a part.
+    pub directory: Option<Attr>,
 }
 
 /// Of create: the file, and whether it was made.
@@ -241,6 +243,8 @@ operations! {
     LookupIn = 56 pure { who: Who<'a>, parent: FileId, name: &'a [u8] }
     WithWcc = 57 once { operation: Box<Operation<'a>>, guard: Option<Wall> }
     OpenNamed = 43 once { who: Who<'a>, parent: FileId, name: &'a [u8], file: FileId, mask: u32 }
+    Share = 58 pure { file: FileId }
+    HashDirectory = 59 once { who: Who<'a>, file: FileId }
 }
 
 impl Operation<'_> {
@@ -287,9 +291,10 @@ impl Operation<'_> {
         match self {
             Create { .. } | CreateUnnamed { .. } | MakeDirectory { .. } | Symlink { .. } => true,
             MakeNode { .. } | Link { .. } | SetXattr { .. } | AddColumns { .. } => true,
-            Salvage { .. } => true,
+            Salvage { .. } | HashDirectory { .. } => true,
             // A record of a fixed size changes: programs that make room rename and cut.
             Rename { .. } | SetAttr { .. } | SetDirectoryLayout { .. } | Own { .. } => false,
+            Share { .. } => false,
             Unlink { .. } | RemoveDirectory { .. } | RemoveXattr { .. } => false,
             // Opens and locks go with the client.
             Open { .. } | OpenNamed { .. } | Close { .. } | Claim { .. } | Leave { .. } => false,
@@ -309,9 +314,42 @@ impl Operation<'_> {
         }
     }
 
-    /// The site of the file it is about; 0 where it is about none.
-    pub fn site(&self) -> u8 {
-        self.subject().map_or(0, FileId::site)
+    /// The site that it is executed at, where it is about a file. `by_name`: as in a hashed directory.
+    pub fn site(&self, by_name: bool) -> Option<u8> {
+        match (self.plain(), self.entry()) {
+            (_, Some((directory, name))) if by_name => Some(site_of_name(directory, name)),
+            (Operation::ReadDirectory { span, .. }, _) if by_name && span.cookie != 0 => {
+                Some(site_of_cookie(span.cookie))
+            }
+            _ => self.subject().map(FileId::site),
+        }
+    }
+
+    /// The directory whose names it is about, if it is asked elsewhere where that is hashed.
+    pub fn spread(&self) -> Option<FileId> {
+        match self {
+            Operation::ReadDirectory { file, .. } | Operation::GetAttr { file } => Some(*file),
+            _ => self.entry().map(|(directory, _)| directory),
+        }
+    }
+
+    /// The name that it is about, but for `.` and `..`, which are where the directory is.
+    fn entry(&self) -> Option<(FileId, &[u8])> {
+        use Operation::*;
+        let (parent, name) = match self.plain() {
+            Lookup { parent, name, .. }
+            | LookupIn { parent, name, .. }
+            | Create { parent, name, .. }
+            | MakeDirectory { parent, name, .. }
+            | Symlink { parent, name, .. }
+            | MakeNode { parent, name, .. }
+            | Link { parent, name, .. }
+            | Unlink { parent, name, .. }
+            | RemoveDirectory { parent, name, .. }
+            | Rename { parent, name, .. } => (*parent, *name),
+            _ => return None,
+        };
+        (!matches!(name, b"." | b"..")).then_some((parent, name))
     }
 
     /// The file it is about, whose manager executes it; without one any manager does, for itself.
@@ -346,6 +384,7 @@ impl Operation<'_> {
             | SetXattr { file, .. }
             | RemoveXattr { file, .. }
             | SetDirectoryLayout { file, .. }
+            | HashDirectory { file, .. }
             | SetLock { file, .. }
             | TakeOverLock { file, .. }
             | AddColumns { file, .. }
@@ -353,7 +392,7 @@ impl Operation<'_> {
             | AcceptLost { file, .. }
             | MoveColumn { file, .. } => Some(*file),
             Space {} | KeepAlive {} | Sync { .. } | Leave {} | Claim { .. } => None,
-            Servers {} | Sites {} | Quarantined { .. } | Retire { .. } => None,
+            Servers {} | Sites {} | Quarantined { .. } | Retire { .. } | Share { .. } => None,
             // Quarantined objects are in the store of the manager that set them aside.
             Restore { .. } | Purge { .. } => None,
             Own { .. } | Backup { .. } | Restoration {} | CompareAll { .. } => None,
@@ -388,6 +427,9 @@ const PREFIX_BYTES: usize = 4 + size_of::<About>();
 /// Bytes of a message that a body holds.
 const IN_BODY: usize = BODY_BYTES - PREFIX_BYTES;
 
+/// Set beside the slot of a call that is made where a name is.
+const BY_NAME: u16 = 1 << 15;
+
 /// The volume, the client within its node, and what names a call of a client for ever: slot and sequence are 0 when it
 /// may be executed twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -395,6 +437,8 @@ pub(crate) struct CallNumber {
     pub volume: VolumeId,
     pub instance: u32,
     pub slot: u16,
+    /// The client knows that the directory is hashed.
+    pub by_name: bool,
     pub sequence: u32,
 }
 
@@ -403,7 +447,8 @@ impl CallNumber {
         let mut about = About::default();
         about[..4].copy_from_slice(&self.volume.0.to_le_bytes());
         about[4..8].copy_from_slice(&self.instance.to_le_bytes());
-        about[8..10].copy_from_slice(&self.slot.to_le_bytes());
+        let slot = if self.by_name { self.slot | BY_NAME } else { self.slot };
+        about[8..10].copy_from_slice(&slot.to_le_bytes());
         about[10..].copy_from_slice(&self.sequence.to_le_bytes());
         about
     }
@@ -411,7 +456,9 @@ impl CallNumber {
     pub fn of(about: About) -> Result<CallNumber, Short> {
         let mut input = Decoder::new(&about);
         let (volume, instance) = (VolumeId(input.u32()?), input.u32()?);
-        Ok(CallNumber { volume, instance, slot: input.u16()?, sequence: input.u32()? })
+        let (slot, sequence) = (input.u16()?, input.u32()?);
+        let (slot, by_name) = (slot & !BY_NAME, slot & BY_NAME != 0);
+        Ok(CallNumber { volume, instance, slot, by_name, sequence })
     }
 }
 
@@ -534,7 +581,8 @@ mod tests {
     proptest! {
         #[test]
         fn messages_of_any_length_survive(message in prop::collection::vec(any::<u8>(), 0..5000)) {
-            let number = CallNumber { volume: VolumeId(7), instance: 5, slot: 3, sequence: 9 };
+            let (volume, by_name) = (VolumeId(7), message.len() % 2 == 0);
+            let number = CallNumber { volume, instance: 5, slot: 3, by_name, sequence: 9 };
             let parts = cut(&message, number.about());
             let frames = endpoint::Frames::new(endpoint::HeapRegion::new(4));
             let pieces = parts.data.chunks(4096).map(|piece| {
@@ -593,7 +641,7 @@ mod tests {
         sent.encode(&mut bytes);
         let got = Operation::decode(sent.code(), &mut Decoder::new(&bytes)).unwrap();
         assert_eq!(format!("{got:?}"), format!("{sent:?}"));
-        assert!(got.is_once() && got.site() == 5);
+        assert!(got.is_once() && got.site(false) == Some(5));
         assert!(!Operation::Sync { changes: Vec::new() }.is_once());
         assert!(Operation::decode(21, &mut Decoder::new(&bytes[1..])).is_err());
     }

@@ -6,6 +6,7 @@
 //! The placement of a new file's columns is [`Policy::layout`].
 
 use crate::foreign::Part;
+use crate::keys::Place;
 use crate::servers::{IoServer, homes_of};
 use wire::field::{Field, Output, fields};
 use wire::layout::{UNIT_BYTES_DEFAULT, WIDTH_MAX};
@@ -18,6 +19,9 @@ pub const FORMAT: u32 = 8;
 
 /// The same of a store of which other managers have sites: a program that knows nothing of them must not serve it.
 pub const FORMAT_SHARED: u32 = 9;
+
+/// Added to either where there is a hashed directory.
+const FORMAT_HASHED: u32 = 2;
 
 /// Position of a directory's first entry, after those of "." and "..".
 pub const FIRST_POSITION: u64 = 3;
@@ -43,6 +47,30 @@ pub struct Volume {
     pub frozen: bool,
 }
 fields!(Volume { format, volume, switch_per_mille, base, lineage, store, outbids, frozen });
+
+impl Volume {
+    /// Whether this program knows the format.
+    pub fn is_known(&self) -> bool {
+        (FORMAT..=FORMAT_SHARED + FORMAT_HASHED).contains(&self.format)
+    }
+
+    /// Whether other managers have sites.
+    pub fn is_shared(&self) -> bool {
+        self.format & 1 == FORMAT_SHARED & 1
+    }
+
+    /// Other managers have sites from now on.
+    pub fn set_shared(&mut self) {
+        self.format |= FORMAT_SHARED & 1;
+    }
+
+    /// There is a hashed directory; whether that is new.
+    pub fn set_hashed(&mut self) -> bool {
+        let before = self.format;
+        self.format |= FORMAT_HASHED;
+        self.format != before
+    }
+}
 
 /// An incarnation of the manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,13 +188,47 @@ pub struct Directory {
     pub entries: u64,
     /// Of new files.
     pub policy: Policy,
+    /// Its names are in buckets, each at the site of its hash.
+    pub is_hashed: bool,
+    /// This is the bucket of a site, as its key says.
+    pub bucket: Option<u8>,
 }
-fields!(Directory { parent, next_position, entries, policy });
+
+/// Bits of the byte that says how names are spread.
+const SWITCHING: u8 = 1;
+const HASHED: u8 = 2;
+
+impl<'a> Field<'a> for Directory {
+    fn put(&self, out: &mut impl Output) {
+        self.parent.put(out);
+        self.next_position.put(out);
+        self.entries.put(out);
+        let Policy { unit_bytes, width, switching, servers } = &self.policy;
+        let is = |set: bool, bit: u8| if set { bit } else { 0 };
+        unit_bytes.put(out);
+        width.put(out);
+        (is(*switching, SWITCHING) | is(self.is_hashed, HASHED)).put(out);
+        servers.put(out);
+    }
+    fn take(input: &mut Decoder<'a>) -> Result<Self, Short> {
+        let (parent, next_position, entries) =
+            (Field::take(input)?, Field::take(input)?, Field::take(input)?);
+        let (unit_bytes, width, spread) = (Field::take(input)?, Field::take(input)?, input.u8()?);
+        if spread & !(SWITCHING | HASHED) != 0 {
+            return Err(Short);
+        }
+        let (switching, servers) = (spread & SWITCHING != 0, Field::take(input)?);
+        let policy = Policy { unit_bytes, width, switching, servers };
+        let is_hashed = spread & HASHED != 0;
+        Ok(Directory { parent, next_position, entries, policy, is_hashed, bucket: None })
+    }
+}
 
 impl Directory {
     /// An empty directory in `parent`. Positions 1 and 2 are those of `.` and `..`.
     pub fn new(parent: FileId, policy: Policy) -> Directory {
-        Directory { parent, next_position: FIRST_POSITION, entries: 0, policy }
+        let next_position = FIRST_POSITION;
+        Directory { parent, next_position, entries: 0, policy, is_hashed: false, bucket: None }
     }
 }
 
@@ -251,6 +313,12 @@ impl Inode {
     /// Whether it is a directory.
     pub fn is_directory(&self) -> bool {
         self.attr.kind == FileKind::Directory
+    }
+
+    /// Where the names are of which this record, of a directory or of a bucket, counts the entries.
+    pub fn place(&self) -> Place {
+        let bucket = self.directory().and_then(|directory| directory.bucket);
+        Place { directory: self.attr.file, site: bucket.unwrap_or(self.attr.file.site()) }
     }
 
     /// Its attributes change.
@@ -350,9 +418,12 @@ mod tests {
             fence: 6,
             present: 3,
         };
+        let plain = Directory::new(FileId(4), Policy { switching: false, ..Policy::default() });
+        let hashed = Directory { is_hashed: true, ..plain };
         let contents = [
             (FileKind::Regular, Content::Regular(regular)),
             (FileKind::Directory, Content::Directory(Directory::new(FileId(4), Policy::default()))),
+            (FileKind::Directory, Content::Directory(hashed)),
             (FileKind::Symlink, Content::Symlink(b"\xff/x".as_slice().into())),
             (FileKind::Fifo, Content::Special),
         ];

@@ -50,13 +50,13 @@ impl Transaction<'_> {
         parent: FileId,
         name: &[u8],
     ) -> Result<(Inode, Named, Inode), Errno> {
-        let directory = self.inode(parent)?;
+        let directory = self.directory_of(parent, name)?;
         if !directory.is_directory() {
             return Err(Errno::ENOTDIR);
         }
         who.check(&directory.attr, EXECUTE)?;
         check_name(name)?;
-        let Some(named) = self.named(parent, name)? else {
+        let Some(named) = self.named(directory.place(), name)? else {
             return Err(if matches!(name, b"." | b"..") { Errno::EINVAL } else { Errno::ENOENT });
         };
         who.check(&directory.attr, WRITE | EXECUTE)?;
@@ -92,7 +92,7 @@ impl Transaction<'_> {
             return Err(Errno::ENOTEMPTY);
         }
         let (mut directory, named, inode) = self.doomed(who, parent, name)?;
-        let entries = inode.directory().ok_or(Errno::ENOTDIR)?.entries;
+        let entries = self.entries(&inode)?;
         if entries > 0 && !self.bugs.has(Bug::FullDirectoryRemoved) {
             return Err(Errno::ENOTEMPTY);
         }
@@ -136,7 +136,7 @@ impl Transaction<'_> {
         for act in &part.acts {
             match act {
                 Act::DropLink(file) => self.drop_link(self.inode(*file)?)?,
-                Act::Forget(file) => self.forget(&self.inode(*file)?)?,
+                Act::Forget(file) => self.forget_record(&self.inode(*file)?)?,
                 Act::Count(file) => self.count_files(file.site(), 1)?,
             }
         }
@@ -164,6 +164,11 @@ impl Transaction<'_> {
 
     /// Nothing is left of a file but, while they may exist, the task to remove its objects.
     pub(crate) fn forget(&mut self, inode: &Inode) -> Result<(), Errno> {
+        self.forget_buckets(inode);
+        self.forget_record(inode)
+    }
+
+    fn forget_record(&mut self, inode: &Inode) -> Result<(), Errno> {
         let file = inode.attr.file;
         if !self.sites.has(file) {
             self.act(Act::Forget(file));

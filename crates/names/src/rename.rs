@@ -26,7 +26,7 @@ pub struct DirectoryEntry<'a> {
     pub name: &'a [u8],
 }
 
-/// One or two directories; `to` is the index of the second place's.
+/// One or two directories, or buckets of hashed ones; `to` is the index of the second place's.
 struct Directories {
     all: Vec<Inode>,
     to: usize,
@@ -53,6 +53,8 @@ struct Renamed {
     source: Named,
     moved: Inode,
     target: Option<(Named, Inode)>,
+    /// Names in that, if it is a directory that is to go.
+    entries: u64,
 }
 
 impl Transaction<'_> {
@@ -68,7 +70,7 @@ impl Transaction<'_> {
             return Err(Errno::EINVAL);
         }
         let mut directories = self.rename_directories(who, from, to)?;
-        let renamed = self.renamed(from, to, flags)?;
+        let renamed = self.renamed(&directories, from, to, flags)?;
         self.check_loops(from, to, &renamed, flags)?;
         if renamed.target.as_ref().is_some_and(|(_, inode)| inode.attr.file == renamed.source.file)
         {
@@ -76,7 +78,7 @@ impl Transaction<'_> {
         }
         check_rename(who, &directories, &renamed, flags)?;
         match renamed {
-            Renamed { source, moved, target: Some((named, inode)) } if flags == EXCHANGE => {
+            Renamed { source, moved, target: Some((named, inode)), .. } if flags == EXCHANGE => {
                 self.exchange(&mut directories, (from, source, moved), (to, named, inode));
             }
             renamed => self.replace(&mut directories, from, to, renamed)?,
@@ -94,9 +96,10 @@ impl Transaction<'_> {
         from: DirectoryEntry<'_>,
         to: DirectoryEntry<'_>,
     ) -> Result<Directories, Errno> {
-        let mut all = vec![self.inode(from.parent)?];
-        if to.parent != from.parent {
-            all.push(self.inode(to.parent)?);
+        let mut all = vec![self.directory_of(from.parent, from.name)?];
+        let other = self.directory_of(to.parent, to.name)?;
+        if other.place() != all[0].place() {
+            all.push(other);
         }
         for directory in &all {
             if !directory.is_directory() {
@@ -110,6 +113,7 @@ impl Transaction<'_> {
 
     fn renamed(
         &self,
+        directories: &Directories,
         from: DirectoryEntry<'_>,
         to: DirectoryEntry<'_>,
         flags: u32,
@@ -119,8 +123,9 @@ impl Transaction<'_> {
         if [from.name, to.name].iter().any(|name| matches!(*name, b"." | b"..")) {
             return Err(Errno::EBUSY);
         }
-        let source = self.named(from.parent, from.name)?.ok_or(Errno::ENOENT)?;
-        let target = self.named(to.parent, to.name)?;
+        let (first, second) = (&directories.all[0], &directories.all[directories.to]);
+        let source = self.named(first.place(), from.name)?.ok_or(Errno::ENOENT)?;
+        let target = self.named(second.place(), to.name)?;
         match target {
             Some(_) if flags & NO_REPLACE != 0 => return Err(Errno::EEXIST),
             None if flags == EXCHANGE => return Err(Errno::ENOENT),
@@ -130,7 +135,10 @@ impl Transaction<'_> {
             Some(named) => Some((named, self.inode(named.file)?)),
             None => None,
         };
-        Ok(Renamed { source, moved: self.inode(source.file)?, target })
+        let replaced = target.as_ref().filter(|_| flags != EXCHANGE);
+        let replaced = replaced.filter(|(_, inode)| inode.is_directory());
+        let entries = replaced.map_or(Ok(0), |(_, inode)| self.entries(inode))?;
+        Ok(Renamed { source, moved: self.inode(source.file)?, target, entries })
     }
 
     /// EINVAL when a directory would come to lie in itself; what would replace its own ancestor finds it not empty.
@@ -177,9 +185,9 @@ impl Transaction<'_> {
         to: DirectoryEntry<'_>,
         renamed: Renamed,
     ) -> Result<(), Errno> {
-        let Renamed { source, mut moved, target } = renamed;
+        let Renamed { source, mut moved, target, .. } = renamed;
         let (file, kind) = (moved.attr.file, moved.attr.kind);
-        let stays = target.is_none() && from.parent == to.parent;
+        let stays = target.is_none() && directories.to == 0;
         if stays {
             self.change_name(directories.to(), (from.name, to.name), source);
         } else if !self.bugs.has(Bug::SourceNameKept) {
@@ -189,7 +197,8 @@ impl Transaction<'_> {
             None if stays => {}
             None => self.insert_name(directories.to(), to.name, file, kind),
             Some((named, inode)) => {
-                self.put_name(to.parent, to.name, Named { file, kind, position: named.position });
+                let place = directories.to().place();
+                self.put_name(place, to.name, Named { file, kind, position: named.position });
                 directories.to().touch_contents(self.now);
                 if inode.is_directory() {
                     directories.to().attr.links -= 1;
@@ -215,8 +224,9 @@ impl Transaction<'_> {
         second: (DirectoryEntry<'_>, Named, Inode),
     ) {
         let ((from, source, mut moved), (to, target, mut other)) = (first, second);
-        self.put_name(from.parent, from.name, Named { position: source.position, ..target });
-        self.put_name(to.parent, to.name, Named { position: target.position, ..source });
+        let (first, second) = (directories.from().place(), directories.to().place());
+        self.put_name(first, from.name, Named { position: source.position, ..target });
+        self.put_name(second, to.name, Named { position: target.position, ..source });
         if moved.is_directory() && !other.is_directory() {
             directories.move_link();
         }
@@ -242,7 +252,7 @@ fn check_rename(
     flags: u32,
 ) -> Result<(), Errno> {
     let (from, to) = (&directories.all[0].attr, &directories.all[directories.to].attr);
-    let (moved, moves) = (&renamed.moved, directories.to > 0);
+    let (moved, moves) = (&renamed.moved, from.file != to.file);
     who.check_removal(from, &moved.attr, false)?;
     match &renamed.target {
         None => who.check(to, WRITE | EXECUTE)?,
@@ -250,7 +260,7 @@ fn check_rename(
     }
     if let Some((_, target)) = &renamed.target {
         if flags != EXCHANGE {
-            check_replaceable(moved, target)?;
+            check_replaceable(moved, target, renamed.entries)?;
         } else if target.is_directory() && moves {
             who.check(&target.attr, WRITE)?;
         }
@@ -263,11 +273,11 @@ fn check_rename(
     if to.links >= LINKS_MAX && !replaces { Err(Errno::EMLINK) } else { Ok(()) }
 }
 
-fn check_replaceable(moved: &Inode, target: &Inode) -> Result<(), Errno> {
-    match (moved.is_directory(), target.directory()) {
-        (true, None) => Err(Errno::ENOTDIR),
-        (false, Some(_)) => Err(Errno::EISDIR),
-        (true, Some(directory)) if directory.entries > 0 => Err(Errno::ENOTEMPTY),
+fn check_replaceable(moved: &Inode, target: &Inode, entries: u64) -> Result<(), Errno> {
+    match (moved.is_directory(), target.is_directory()) {
+        (true, false) => Err(Errno::ENOTDIR),
+        (false, true) => Err(Errno::EISDIR),
+        (true, true) if entries > 0 => Err(Errno::ENOTEMPTY),
         _ => Ok(()),
     }
 }

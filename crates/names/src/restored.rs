@@ -6,7 +6,7 @@
 
 use crate::keys::{self, Table};
 use crate::open_error::{OpenError, damaged};
-use crate::record::{FORMAT, Inode, Volume};
+use crate::record::{Inode, Volume};
 use crate::restoration::Restored;
 use crate::sessions::Final;
 use crate::transaction::{Effect, Transaction};
@@ -42,7 +42,7 @@ pub fn restored(key: &[u8], value: &[u8]) -> Result<Vec<Entry>, OpenError> {
 
 fn restored_volume(key: &[u8], value: &[u8]) -> Result<Volume, OpenError> {
     let volume: Volume = damaged(key, value)?;
-    if volume.format != FORMAT {
+    if !volume.is_known() || volume.is_shared() {
         return Err(OpenError::Format { found: volume.format });
     }
     Ok(Volume { store: 0, outbids: true, frozen: true, ..volume })

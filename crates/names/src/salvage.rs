@@ -71,7 +71,7 @@ impl Transaction<'_> {
         let name = self.free_name(directory, leaf, file)?;
         let owner = self.inode(lost_found)?.attr;
         self.make_salvaged(found, &owner)?;
-        let mut inode = self.inode(directory)?;
+        let mut inode = self.directory_of(directory, &name)?;
         self.insert_name(&mut inode, &name, file, FileKind::Regular);
         self.put_inode(&inode);
         path.push(b'/');
@@ -95,7 +95,7 @@ impl Transaction<'_> {
     }
 
     fn lost_found(&mut self) -> Result<FileId, Errno> {
-        if let Some(named) = self.named(FileId::ROOT, LOST_FOUND)? {
+        if let Some(named) = self.named(self.place_of(FileId::ROOT, LOST_FOUND), LOST_FOUND)? {
             return match named.kind {
                 FileKind::Directory => Ok(named.file),
                 _ => Err(Errno::ENOTDIR),
@@ -121,7 +121,7 @@ impl Transaction<'_> {
         let owner = self.inode(top)?.attr;
         let (mut directory, mut path) = (top, [b"/", LOST_FOUND].concat());
         for name in names {
-            directory = match self.named(directory, name)? {
+            directory = match self.named(self.place_of(directory, name), name)? {
                 Some(Named { kind: FileKind::Directory, file, .. }) => file,
                 Some(_) => break,
                 None => match self.make_directory(&Who::ROOT, directory, name, DIRECTORY_MODE) {
@@ -141,7 +141,7 @@ impl Transaction<'_> {
 
     /// The name, or where that is taken or there is none, one with the file's number.
     fn free_name(&self, directory: FileId, wanted: &[u8], file: FileId) -> Result<Vec<u8>, Errno> {
-        if !wanted.is_empty() && self.named(directory, wanted)?.is_none() {
+        if !wanted.is_empty() && self.named(self.place_of(directory, wanted), wanted)?.is_none() {
             return Ok(wanted.to_vec());
         }
         let number = format!("#{:x}", file.0);

@@ -566,7 +566,7 @@ impl<O: Objects> Service<O> {
             (Ok(number), Ok(_)) if usize::from(number.slot) >= SLOTS => {
                 self.cx.reply(request, Answer::error(Errno::EPROTO));
             }
-            (Ok(_), Ok(operation)) if !self.is_here(&operation) => {
+            (Ok(number), Ok(operation)) if !self.is_here(number, &operation) => {
                 self.cx.reply(request, Answer::error(Errno::EREMCHG));
             }
             (Ok(number), Ok(operation)) => match self.run(&request, number, &operation).await {

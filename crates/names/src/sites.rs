@@ -62,9 +62,12 @@ impl Ownership {
     }
 
     /// Learns owners from other managers. If one has got a site of this manager's later than this one's store says, it
-    /// is right: the store is a copy from before that.
+    /// is right: the store is a copy from before that. A site becomes this manager's only when its giver says so and it
+    /// is loaded, whatever others have heard.
     pub fn hear(&mut self, heard: &Sites) {
-        self.table.learn_all(heard);
+        for (site, owner) in heard.iter().filter(|(_, owner)| owner.manager != self.own) {
+            self.table.learn(site, owner);
+        }
         self.note();
     }
 
@@ -128,6 +131,9 @@ mod tests {
         assert!(heard.learn(9, SiteOwner { epoch: 5, manager: two }));
         sites.hear(&heard);
         assert!(!sites.owns(9), "this manager's store is an older copy");
+        assert!(heard.learn(9, SiteOwner { epoch: 6, manager: one }));
+        sites.hear(&heard);
+        assert!(!sites.owns(9), "who gives it has not said so");
     }
 
     #[test]

@@ -2,8 +2,10 @@
 //! manager commits what it collected, all of it in one batch; an operation that fails leaves nothing.
 
 use crate::foreign::{Act, Foreign, Needs, Parts, Want, Write};
+use crate::hash::hash;
+use crate::hashing::Hashed;
 use crate::holds::Holds;
-use crate::keys;
+use crate::keys::{self, Place};
 use crate::limits::CHANGES_BYTES_MAX;
 use crate::locks::Locks;
 use crate::opens::{Holder, Opens};
@@ -114,6 +116,8 @@ pub struct Transaction<'a> {
     pub(crate) now: Wall,
     pub(crate) client: u64,
     pub(crate) sites: &'a Ownership,
+    /// Hashed directories of which something is here.
+    pub(crate) hashed: &'a Hashed,
     /// What operations over several managers hold here.
     pub(crate) holds: &'a Holds,
     /// What was fetched of other managers for this one.
@@ -253,7 +257,7 @@ impl Transaction<'_> {
         T::take(&mut Decoder::new(bytes)).map_err(|_| Errno::EIO)
     }
 
-    fn record<T: for<'b> Field<'b>>(&self, key: &[u8]) -> Result<Option<T>, Errno> {
+    pub(crate) fn record<T: for<'b> Field<'b>>(&self, key: &[u8]) -> Result<Option<T>, Errno> {
         if let Some(value) = self.changes.writes.get(key) {
             return value.as_ref().map(|value| Self::decoded(value)).transpose();
         }
@@ -269,19 +273,24 @@ impl Transaction<'_> {
         self.record(&keys::inode(file))?.ok_or(Errno::ESTALE)
     }
 
+    /// Writes the record of a file, or of a bucket.
     pub(crate) fn put_inode(&mut self, inode: &Inode) {
-        self.put(keys::inode(inode.attr.file), encoded(inode));
+        let key = match inode.directory().and_then(|directory| directory.bucket) {
+            Some(site) => keys::bucket(Place { directory: inode.attr.file, site }),
+            None => keys::inode(inode.attr.file),
+        };
+        self.put(key, encoded(inode));
     }
 
-    pub(crate) fn named(&self, parent: FileId, name: &[u8]) -> Result<Option<Named>, Errno> {
-        self.record(&keys::name(parent, name))
+    pub(crate) fn named(&self, place: Place, name: &[u8]) -> Result<Option<Named>, Errno> {
+        self.record(&keys::name(place, name))
     }
 
     /// The entry of a name that keeps or takes over a position.
-    pub(crate) fn put_name(&mut self, parent: FileId, name: &[u8], named: Named) {
+    pub(crate) fn put_name(&mut self, place: Place, name: &[u8], named: Named) {
         let listed = Listed { file: named.file, kind: named.kind, name: name.into() };
-        self.put(keys::name(parent, name), encoded(&named));
-        self.put(keys::position(parent, named.position), encoded(&listed));
+        self.put(keys::name(place, name), encoded(&named));
+        self.put(keys::position(place, named.position), encoded(&listed));
     }
 
     /// A new name in `directory`, at a new position; the caller puts the directory.
@@ -292,7 +301,7 @@ impl Transaction<'_> {
         file: FileId,
         kind: wire::FileKind,
     ) {
-        let parent = directory.attr.file;
+        let place = directory.place();
         directory.touch_contents(self.now);
         let content = directory.directory_mut().expect("names are made in directories");
         let position = match self.bugs.has(Bug::UnstableCookies) {
@@ -302,7 +311,7 @@ impl Transaction<'_> {
         assert!(content.entries < content.next_position, "each name has a position of its own");
         content.next_position += 1;
         content.entries += 1;
-        self.put_name(parent, name, Named { file, kind, position });
+        self.put_name(place, name, Named { file, kind, position });
     }
 
     /// Gives the entry another name of the same directory, which it has not yet. It keeps its position: a listing shows
@@ -313,23 +322,23 @@ impl Transaction<'_> {
         (from, to): (&[u8], &[u8]),
         named: Named,
     ) {
-        let parent = directory.attr.file;
+        let place = directory.place();
         directory.touch_contents(self.now);
         if !self.bugs.has(Bug::SourceNameKept) {
-            self.delete(keys::name(parent, from));
+            self.delete(keys::name(place, from));
         }
-        self.put_name(parent, to, named);
+        self.put_name(place, to, named);
     }
 
     /// Takes a name out of `directory`; the caller puts the directory.
     pub(crate) fn delete_name(&mut self, directory: &mut Inode, name: &[u8], position: u64) {
-        let parent = directory.attr.file;
+        let place = directory.place();
         directory.touch_contents(self.now);
         let content = directory.directory_mut().expect("names are in directories");
         assert!(content.entries > 0, "a name that goes was counted");
         content.entries -= 1;
-        self.delete(keys::name(parent, name));
-        self.delete(keys::position(parent, position));
+        self.delete(keys::name(place, name));
+        self.delete(keys::position(place, position));
     }
 
     /// An identifier that no file ever had.
@@ -384,13 +393,13 @@ impl Transaction<'_> {
     }
 
     /// Where a new directory goes (mkdir switching): to the site of its hash, or with its parent.
-    pub(crate) fn site_for(&self, policy: &Policy, parent: FileId, name: &[u8]) -> u8 {
-        let hash = hash(parent, name);
+    pub(crate) fn site_for(&self, policy: &Policy, parent: Place, name: &[u8]) -> u8 {
+        let hash = hash(parent.directory, name);
         // As many go elsewhere as are to be elsewhere in the end, where that is more than the volume says.
         let share = 1000 - 1000 / self.sites.managers() as u64;
         let per_mille = u64::from(self.volume.switch_per_mille).max(share);
         let switched = (hash >> 32) % 1000 < per_mille;
-        if policy.switching && switched { hash as u8 } else { parent.site() }
+        if policy.switching && switched { hash as u8 } else { parent.site }
     }
 
     /// The answer to a call that was executed before; ECANCELED when the slot has gone on since.
@@ -416,30 +425,4 @@ pub struct CallName {
     pub slot: u16,
     /// Grows from call to call of a slot.
     pub sequence: u32,
-}
-
-/// FNV-1a over parent and name, then mixed so that every bit depends on every byte.
-fn hash(parent: FileId, name: &[u8]) -> u64 {
-    let bytes = parent.0.to_le_bytes();
-    let all = bytes.iter().chain(name);
-    let sum = all.fold(0xcbf2_9ce4_8422_2325u64, |sum, byte| {
-        (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    let mixed = (sum ^ (sum >> 32)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 29)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn hashes_spread_over_sites() {
-        let mut seen = [0u32; 256];
-        (0..25_600u32).for_each(|i| seen[hash(FileId(1), &i.to_le_bytes()) as u8 as usize] += 1);
-        assert!(seen.iter().all(|count| (40..200).contains(count)), "{seen:?}");
-        let switched =
-            (0..10_000u32).filter(|i| (hash(FileId(9), &i.to_be_bytes()) >> 32) % 1000 < 100);
-        assert!((800..1200).contains(&switched.count()));
-    }
 }

@@ -13,11 +13,20 @@ pub(crate) struct Asked {
     pub changed: Rc<RefCell<Vec<Wcc>>>,
 }
 
+impl Asked {
+    /// A directory was looked at. Of a hashed one, other managers are to be asked.
+    pub fn saw(&self, directory: Option<Attr>) {
+        let seen = directory.map(|after| Wcc { before: None, after });
+        self.changed.replace(seen.into_iter().collect());
+    }
+}
+
 /// What an operation brings, with what it changed.
 pub(crate) type Around<T> = (Vec<Wcc>, T);
 
 impl Transaction<'_> {
-    /// Runs an operation, and says what it changed. EBADE: the file's ctime is not `guard`.
+    /// Runs an operation, and says what it changed; nothing where a hashed directory is among it, of which others know
+    /// the rest. EBADE: the file's ctime is not `guard`.
     pub(crate) fn with_wcc<T>(
         &mut self,
         operation: &Operation<'_>,
@@ -28,10 +37,15 @@ impl Transaction<'_> {
         if files.is_empty() {
             return Err(Errno::EPROTO);
         }
-        let before = self.attributes(&files)?;
-        if guard.is_some_and(|guard| before[0].0.ctime != guard) {
+        if let Some(guard) = guard
+            && self.merged_attributes(files[0])?.ctime != guard
+        {
             return Err(Errno::EBADE);
         }
+        if files.iter().any(|file| self.is_elsewhere(*file)) {
+            return Ok((Vec::new(), run(self, operation)?));
+        }
+        let before = self.attributes(&files)?;
         let outcome = run(self, operation)?;
         let after = self.attributes(&files)?;
         let changed = before.into_iter().zip(after).map(|((before, is_known), (after, _))| Wcc {

@@ -106,6 +106,22 @@ impl Volume {
         Ok((0..layout.width()).filter(on).map(held).sum())
     }
 
+    /// The names of an empty directory are spread over all managers from now on, and new files in it; on stable
+    /// storage. ENOTEMPTY: it has names.
+    pub fn hash_directory(&mut self, path: &Path) -> Result<()> {
+        let file = self.stat(path)?.file;
+        self.asked(path, async move |names| {
+            names.hash_directory(&Who::ROOT, file).await?;
+            names.sync().await
+        })
+    }
+
+    /// Whether the names of a directory are spread over all managers. ENOTDIR for what is none.
+    pub fn is_hashed(&mut self, path: &Path) -> Result<bool> {
+        let file = self.stat(path)?.file;
+        self.asked(path, async move |names| names.is_directory_hashed(file).await)
+    }
+
     /// From now on the server gets nothing new, or does again; on stable storage.
     pub fn retire(&mut self, server: NodeId, retired: bool) -> Result<()> {
         self.asked(Path::new("the servers"), async move |names| {

@@ -198,6 +198,7 @@ errnos! {
     ENODATA = 61 "no such attribute",
     EREMOTE = 66 "at another manager",
     EPROTO = 71 "protocol error",
+    ENOTUNIQ = 76 "the names of the directory are at several sites",
     EOVERFLOW = 75 "value too large",
     EREMCHG = 78 "the site moved to another manager",
     EOPNOTSUPP = 95 "operation not supported",

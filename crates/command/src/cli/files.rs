@@ -108,6 +108,21 @@ pub struct Mv {
 }
 
 #[derive(Debug, Args)]
+#[command(
+    after_help = "A directory with names stays as it is; move them into one that is hashed:\n  trapeze mkdir /hot && trapeze layout --hash /hot && trapeze mv /old/* /hot"
+)]
+pub struct Layout {
+    #[command(flatten)]
+    pub target: Target,
+    /// From now on the names of these directories, which are empty, are spread over all managers, and new files in them
+    #[arg(long)]
+    pub hash: bool,
+    /// Directories of the cluster, by their paths from its root
+    #[arg(required = true, value_parser = in_cluster())]
+    pub paths: Vec<PathBuf>,
+}
+
+#[derive(Debug, Args)]
 pub struct Du {
     #[command(flatten)]
     pub target: Target,

@@ -1,6 +1,7 @@
 //! The operations that hold nothing.
 
 use super::{Client, SMALL, Style};
+use crate::buckets::HASHED;
 use crate::create::How;
 use crate::directory::{Listing, Span};
 use crate::limits::{
@@ -19,7 +20,7 @@ use crate::unnamed::Unnamed;
 use node::rings::VolumeSpace;
 use wire::field::Field;
 use wire::limits::PATH_BYTES_MAX;
-use wire::{Attr, Decoder, Errno, FileId, FileKind, Fragment, Home, NodeId, SetAttr, Wcc};
+use wire::{Attr, Decoder, Errno, FileId, FileKind, Fragment, Home, NodeId, SetAttr};
 
 const LARGE: Style = Style { room: REPLY_BYTES_MAX, deadline: Some(DEADLINE) };
 const BACKUP: Style = Style { room: BACKUP_REPLY_BYTES_MAX, deadline: Some(DEADLINE) };
@@ -70,16 +71,22 @@ impl Client {
         let Some(asked) = &self.2 else {
             return decoded(self.ask(Operation::Lookup { who: *who, parent, name }, SMALL).await?);
         };
-        let style = Style { room: SMALL.room + Attr::BYTES, ..SMALL };
+        let style = Style { room: SMALL.room + Attr::BYTES + 1, ..SMALL };
         let answer = self.ask(Operation::LookupIn { who: *who, parent, name }, style).await?;
         let FoundIn { found, directory } = decoded(answer)?;
-        asked.changed.replace(vec![Wcc { before: None, after: directory }]);
+        asked.saw(directory);
         Ok(found)
     }
 
     /// The file's entry; ESTALE when it is gone.
     pub async fn get_attr(&self, file: FileId) -> Result<Entry, Errno> {
-        decoded(self.ask(Operation::GetAttr { file }, SMALL).await?)
+        if self.is_hashed(file) {
+            return self.merged(file).await;
+        }
+        match self.ask(Operation::GetAttr { file }, SMALL).await {
+            Err(HASHED) => self.merged(file).await,
+            entry => decoded(entry?),
+        }
     }
 
     /// Changes attributes. `opened`: through a file that is open for writing, so that its mode does not matter for a
@@ -156,7 +163,7 @@ impl Client {
         let operation = Operation::Create { who: *who, parent, name, mode, how, open };
         loop {
             let file = |created: &Created| created.entry.attr.file;
-            match self.made(parent, operation.clone(), open, file).await {
+            match self.made((parent, name), operation.clone(), open, file).await {
                 Ok(Created { entry, made }) => return Ok((entry, made)),
                 Err(Errno::EREMOTE) => {}
                 Err(errno) => return Err(errno),
@@ -200,20 +207,20 @@ impl Client {
         mask: u32,
     ) -> Result<Entry, Errno> {
         let operation = Operation::CreateUnnamed { who: *who, parent, mode, mask };
-        self.made(parent, operation, Some(mask), |entry: &Entry| entry.attr.file).await
+        self.made((parent, b"."), operation, Some(mask), |entry: &Entry| entry.attr.file).await
     }
 
     /// Asks for a new file, which is open with these permissions when that is answered.
     async fn made<T: for<'a> Field<'a>>(
         &self,
-        parent: FileId,
+        (parent, name): (FileId, &[u8]),
         operation: Operation<'_>,
         open: Option<u32>,
         file: impl Fn(&T) -> FileId,
     ) -> Result<T, Errno> {
         let _permit = self.hold().await;
         let made = self.ask(operation, SMALL).await;
-        let made = decoded(self.unsure(parent, made)?)?;
+        let made = decoded(self.unsure(self.manager_of_name(parent, name), made)?)?;
         if let Some(mask) = open {
             self.opened(file(&made), mask);
         }
@@ -277,13 +284,19 @@ impl Client {
     ) -> Result<Listing, Errno> {
         let bytes = bytes.clamp(1024, LISTING_BYTES_MAX);
         let style = Style { room: bytes + LISTING_HEAD_BYTES, ..SMALL };
-        let (span, bytes) = (span.into(), bytes as u32);
-        let operation = Operation::ReadDirectory { who: *who, file, span, bytes, plus };
-        let listing: Listing = decoded(self.ask(operation, style).await?)?;
-        if let Some(asked) = &self.2 {
-            asked.changed.replace(vec![Wcc { before: None, after: listing.directory }]);
+        let (mut span, bytes) = (span.into(), bytes as u32);
+        loop {
+            let operation = Operation::ReadDirectory { who: *who, file, span, bytes, plus };
+            let listing: Listing = decoded(self.ask(operation, style).await?)?;
+            if !listing.end && listing.entries.is_empty() {
+                span = listing.next.into();
+                continue;
+            }
+            if let Some(asked) = &self.2 {
+                asked.saw(listing.directory);
+            }
+            return Ok(listing);
         }
-        Ok(listing)
     }
 
     /// The value of an extended attribute.
@@ -375,6 +388,17 @@ impl Client {
     /// How new files in a directory are striped.
     pub async fn directory_layout(&self, file: FileId) -> Result<Policy, Errno> {
         decoded(self.ask(Operation::DirectoryLayout { file }, SMALL).await?)
+    }
+
+    /// The names of an empty directory are at the sites of their hashes from now on, and so are new files in it.
+    pub async fn hash_directory(&self, who: &Who<'_>, file: FileId) -> Result<(), Errno> {
+        self.ask(Operation::HashDirectory { who: *who, file }, SMALL).await.map(drop)
+    }
+
+    /// Whether the names of a directory are at the sites of their hashes.
+    pub async fn is_directory_hashed(&self, file: FileId) -> Result<bool, Errno> {
+        self.directory_layout(file).await?;
+        self.has_buckets(file).await
     }
 
     /// From now on new files in the directory are striped so.

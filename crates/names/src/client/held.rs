@@ -17,13 +17,13 @@ impl Client {
         self.0.holding.acquire(1).await
     }
 
-    /// After an error that does not say whether the call was executed, the file's manager is told again what is held.
-    pub(super) fn unsure<T>(&self, file: FileId, result: Result<T, Errno>) -> Result<T, Errno> {
+    /// After an error that does not say whether the call was executed, the manager is told again what is held.
+    pub(super) fn unsure<T>(&self, manager: NodeId, result: Result<T, Errno>) -> Result<T, Errno> {
         use Errno as E;
         let unsure =
             [E::ETIMEDOUT, E::EHOSTDOWN, E::ENODEV, E::EPROTO, E::ENOMEM, E::EIO, E::ENOSPC];
         if result.as_ref().is_err_and(|errno| unsure.contains(errno)) {
-            self.set_registration(self.manager_of(file), None);
+            self.set_registration(manager, None);
         }
         result
     }
@@ -73,7 +73,7 @@ impl Client {
         mask: u32,
     ) -> Result<Entry, Errno> {
         let operation = Operation::OpenNamed { who: *who, parent, name, file, mask };
-        if self.manager_of(parent) == self.manager_of(file) {
+        if self.manager_of_name(parent, name) == self.manager_of(file) {
             match self.open_by(operation, file, mask).await {
                 Err(Errno::EREMOTE) => {} // it moved away
                 opened => return opened,
@@ -94,7 +94,7 @@ impl Client {
     ) -> Result<Entry, Errno> {
         let _permit = self.hold().await;
         let answer = self.ask(operation, SMALL).await;
-        let entry = decoded(self.unsure(file, answer)?)?;
+        let entry = decoded(self.unsure(self.manager_of(file), answer)?)?;
         self.opened(file, mask);
         Ok(entry)
     }
@@ -113,7 +113,7 @@ impl Client {
         while answer == Err(Errno::ECANCELED) {
             answer = self.try_close(file, outcome).await;
         }
-        let entry = decoded(self.unsure(file, answer)?)?;
+        let entry = decoded(self.unsure(self.manager_of(file), answer)?)?;
         self.closed(file, outcome.is_some());
         Ok(entry)
     }

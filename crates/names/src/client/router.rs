@@ -2,7 +2,10 @@
 
 use super::calls::decoded;
 use super::{Client, Inner, Managed, SMALL, Style};
-use crate::limits::{DEADLINE, KEEP_ALIVE_INTERVAL, RETRY_PAUSE};
+use crate::buckets::{HASHED, Share};
+use crate::hash::site_of_name;
+use crate::limits::{DEADLINE, HASHED_MAX, KEEP_ALIVE_INTERVAL, RETRY_PAUSE};
+use crate::lookup::Entry;
 use crate::protocol::{CallNumber, Operation};
 use std::rc::{Rc, Weak};
 use wire::{Errno, FileId, NodeId, Sites};
@@ -16,6 +19,30 @@ impl Client {
         self.0.sites.borrow().manager_of(file)
     }
 
+    /// The manager that a name is at, as far as it is known.
+    pub(super) fn manager_of_name(&self, parent: FileId, name: &[u8]) -> NodeId {
+        let site = if self.is_hashed(parent) { site_of_name(parent, name) } else { parent.site() };
+        self.0.sites.borrow().get(site).manager
+    }
+
+    /// Whether the names of a directory are known to be at the sites of their hashes.
+    pub(super) fn is_hashed(&self, directory: FileId) -> bool {
+        self.0.hashed.borrow().contains(&directory)
+    }
+
+    /// They are.
+    fn note_hashed(&self, directory: FileId) {
+        let mut hashed = self.0.hashed.borrow_mut();
+        if hashed.len() >= HASHED_MAX {
+            hashed.clear(); // each says so again
+        }
+        hashed.insert(directory);
+    }
+
+    fn forget_hashed(&self, directory: FileId) {
+        self.0.hashed.borrow_mut().remove(&directory);
+    }
+
     /// Every manager that is known.
     pub(super) fn managers(&self) -> Vec<NodeId> {
         self.0.managers.borrow().keys().copied().collect()
@@ -25,20 +52,74 @@ impl Client {
     pub(super) async fn route(
         &self,
         operation: &Operation<'_>,
-        number: CallNumber,
+        mut number: CallNumber,
         message: &[u8],
         style: Style,
     ) -> Result<Vec<u8>, Errno> {
         let end = self.0.cx.now() + style.deadline.unwrap_or(DEADLINE);
+        let spread = operation.spread();
+        // What is learnt beside it counts for other calls: this one may have been executed where it was sent first.
+        number.by_name = spread.is_some_and(|directory| self.is_hashed(directory));
         loop {
-            let manager = operation.subject().map_or(self.0.first, |file| self.manager_of(file));
+            let site = operation.site(number.by_name);
+            let manager = site.map_or(self.0.first, |site| self.0.sites.borrow().get(site).manager);
             match self.send(manager, operation, number, message, style).await {
+                Err(HASHED) if !number.by_name && spread.is_some() => {
+                    spread.into_iter().for_each(|directory| self.note_hashed(directory));
+                    if matches!(operation, Operation::GetAttr { .. }) {
+                        return Err(HASHED);
+                    }
+                    number.by_name = true;
+                    continue;
+                }
+                Err(Errno::ESTALE) if number.by_name => {
+                    // It is gone, or from a store that was restored; the next call learns it anew.
+                    spread.into_iter().for_each(|directory| self.forget_hashed(directory));
+                    return Err(Errno::ESTALE);
+                }
                 Err(Errno::EREMCHG) if self.0.cx.now() + RETRY_PAUSE < end => {}
                 Err(Errno::EREMCHG) => return Err(Errno::ETIMEDOUT),
                 result => return result,
             }
             if !self.learn_sites(manager).await {
                 // It is on its way.
+                self.0.cx.sleep(RETRY_PAUSE).await;
+            }
+        }
+    }
+
+    /// Whether the manager of a directory has buckets of it.
+    pub(super) async fn has_buckets(&self, file: FileId) -> Result<bool, Errno> {
+        let share = self.ask_at(self.manager_of(file), Operation::Share { file }, SMALL).await?;
+        Ok(decoded::<Share>(share)?.sites.iter().next().is_some())
+    }
+
+    /// A hashed directory as all its managers have it.
+    pub(super) async fn merged(&self, file: FileId) -> Result<Entry, Errno> {
+        let end = self.0.cx.now() + DEADLINE;
+        loop {
+            let managers = self.0.sites.borrow().managers();
+            let shares = managers.iter().map(async |manager| {
+                let share = self.ask_at(*manager, Operation::Share { file }, SMALL).await?;
+                decoded::<Share>(share)
+            });
+            let mut sum = Share::default();
+            let mut is_whole = true;
+            for share in node::all(shares).await {
+                if share == Err(Errno::ESTALE) {
+                    self.forget_hashed(file);
+                }
+                is_whole &= sum.merge(&share?);
+            }
+            if let Some(entry) = sum.entry().filter(|_| is_whole) {
+                return Ok(entry);
+            }
+            if self.0.cx.now() + RETRY_PAUSE >= end {
+                return Err(Errno::ETIMEDOUT);
+            }
+            // A site is on its way, or the directory has just become hashed, or none.
+            let news = managers.iter().map(|manager| self.learn_sites(*manager));
+            if !node::all(news).await.contains(&true) {
                 self.0.cx.sleep(RETRY_PAUSE).await;
             }
         }

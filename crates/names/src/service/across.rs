@@ -7,7 +7,9 @@ use super::Service;
 use super::dispatch::{call_name, change};
 use crate::foreign::{Foreign, Parts, Stop, Want};
 use crate::holds::Tx;
-use crate::limits::{DEADLINE, HOLD_SPAN, RETRY_INTERVAL, RETRY_PAUSE, WAITING_MAX};
+use crate::limits::{
+    DEADLINE, FETCHED_AT_ONCE, HOLD_SPAN, RETRY_INTERVAL, RETRY_PAUSE, WAITING_MAX,
+};
 use crate::manager::{Once, Origin, Proposal};
 use crate::objects::Objects;
 use crate::protocol::managers::{Fetch, Prepare, op};
@@ -101,7 +103,7 @@ impl<O: Objects> Service<O> {
                 }
                 Stop::Blocked(file) => self.until_released(file, end).await?,
             }
-            if !self.is_here(&operation) {
+            if !self.is_here(number, &operation) {
                 return Err(Errno::EREMCHG);
             }
             stop = match self.run(request, number, &operation).await {
@@ -208,7 +210,7 @@ impl<O: Objects> Service<O> {
             asked.origin,
             asked.call,
             foreign,
-            |transaction| change(transaction, asked.operation),
+            |transaction| change(transaction, asked.call, asked.operation),
             |outcome: Outcome| outcome.encode(),
         )
     }
@@ -227,7 +229,10 @@ impl<O: Objects> Service<O> {
             let manager = self.manager.borrow().sites.manager(want.site());
             by_manager.entry(manager).or_default().push(want);
         }
-        for (manager, wants) in by_manager {
+        let some = by_manager.iter().flat_map(|(manager, wants)| {
+            wants.chunks(FETCHED_AT_ONCE).map(|some| (*manager, some.to_vec()))
+        });
+        for (manager, wants) in some {
             participants.insert(manager);
             let fetch = Fetch { tx, client, wants };
             let got = self.ask_manager::<Vec<_>>(manager, op::FETCH, &encoded(&fetch)).await;

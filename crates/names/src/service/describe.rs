@@ -308,9 +308,16 @@ impl<O: Objects> Service<O> {
 
     /// A part of a directory; how many names it has.
     fn walk_tree(&self, round: &mut Round, (directory, after): (FileId, Option<Vec<u8>>)) -> usize {
-        let prefix = keys::about(directory, Table::Name);
         let mut manager = self.manager.borrow_mut();
-        let walked = manager.walk_names(&prefix, after.as_deref(), GONE_SLICE, |_, _| true);
+        let prefixes = manager.hashed.prefixes(directory);
+        let site = after.as_deref().map_or(0, |key| key[0]);
+        let mut prefixes = prefixes.iter().filter(|prefix| prefix[0] >= site);
+        let Some(prefix) = prefixes.next() else { return 0 };
+        if let Some(next) = prefixes.next() {
+            round.trees.push((directory, Some(next.clone())));
+        }
+        let after = after.filter(|key| key.starts_with(prefix));
+        let walked = manager.walk_names(prefix, after.as_deref(), GONE_SLICE, |_, _| true);
         let Ok(walked) = walked else {
             return 0;
         };

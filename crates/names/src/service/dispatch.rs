@@ -29,15 +29,16 @@ pub(super) type Ran = Result<Vec<u8>, Stop>;
 
 /// The permanent name of a call.
 pub(super) fn call_name(number: CallNumber, operation: &Operation<'_>) -> CallName {
-    CallName { site: operation.site(), slot: number.slot, sequence: number.sequence }
+    let site = operation.site(number.by_name).unwrap_or_default();
+    CallName { site, slot: number.slot, sequence: number.sequence }
 }
 
 impl<O: Objects> Service<O> {
     /// Whether this manager executes the operation.
-    pub(super) fn is_here(&self, operation: &Operation<'_>) -> bool {
+    pub(super) fn is_here(&self, number: CallNumber, operation: &Operation<'_>) -> bool {
         let manager = self.manager.borrow();
         let here = |site| manager.sites.owns(site) && !manager.sites.is_leaving(site);
-        operation.subject().is_none_or(|file| here(file.site()))
+        operation.site(number.by_name).is_none_or(here)
     }
 
     /// Executes an operation, unless others have a part in it or hold what it is about.
@@ -84,7 +85,7 @@ impl<O: Objects> Service<O> {
         match self.run_alone(client, call, operation).await {
             Some(result) => result.map_err(Stop::Failed),
             None if operation.is_once() => self.change(client, call, operation).await,
-            None => self.read(client, operation).await,
+            None => self.read(client, call, operation).await,
         }
     }
 
@@ -144,12 +145,15 @@ impl<O: Objects> Service<O> {
         }
     }
 
-    async fn read(self: &Rc<Self>, client: u64, operation: &Operation<'_>) -> Ran {
+    async fn read(self: &Rc<Self>, client: u64, call: CallName, operation: &Operation<'_>) -> Ran {
         if let Operation::GetAttr { file } = operation {
             self.soon_quiet(*file).await?;
             self.heal(*file).await?;
         }
-        self.manager.borrow().try_read(client, |transaction| read(transaction, client, operation))
+        self.manager.borrow().try_read(client, |transaction| {
+            transaction.check_route(operation, call)?;
+            read(transaction, client, operation)
+        })
     }
 
     /// A change that waits for nothing but the log.
@@ -180,7 +184,7 @@ impl<O: Objects> Service<O> {
             admitted,
             self.origin(client),
             call,
-            |transaction| change(transaction, operation),
+            |transaction| change(transaction, call, operation),
             |outcome| outcome.encode(),
         )?;
         Ok(self.told(once).await?)
@@ -421,7 +425,10 @@ fn read(transaction: &Transaction<'_>, client: u64, operation: &Operation<'_>) -
         Lookup { who, parent, name } => Outcome::Found(transaction.find(who, *parent, name)?),
         LookupIn { who, parent, name } => {
             let found = transaction.find(who, *parent, name)?;
-            let directory = transaction.get_attr(*parent)?.attr;
+            let directory = match transaction.is_elsewhere(*parent) {
+                false => Some(transaction.get_attr(*parent)?.attr),
+                true => None,
+            };
             Outcome::FoundIn(FoundIn { found, directory })
         }
         GetAttr { file } => Outcome::Entry(transaction.get_attr(*file)?),
@@ -444,6 +451,7 @@ fn read(transaction: &Transaction<'_>, client: u64, operation: &Operation<'_>) -
             let count = (*count as usize).min(CHANGES_MAX);
             return Ok(encoded(&transaction.quarantined(who, *after, count)?));
         }
+        Share { file } => return Ok(encoded(&transaction.share(*file)?)),
         DirectoryLayout { file } => Outcome::Policy(transaction.directory_layout(*file)?),
         TestLock { file, owner, whole_file, lock } => {
             let target = LockTarget { file: *file, whole_file: *whole_file };
@@ -457,12 +465,15 @@ fn read(transaction: &Transaction<'_>, client: u64, operation: &Operation<'_>) -
 
 pub(super) fn change(
     transaction: &mut Transaction<'_>,
+    call: CallName,
     operation: &Operation<'_>,
 ) -> Result<Outcome, Errno> {
     use Operation::*;
+    transaction.check_route(operation, call)?;
     match operation {
         WithWcc { operation, guard } => {
-            let (changed, outcome) = transaction.with_wcc(operation, *guard, change)?;
+            let (changed, outcome) = transaction
+                .with_wcc(operation, *guard, |t, operation| change(t, call, operation))?;
             Ok(Outcome::WithWcc(changed, Box::new(outcome)))
         }
         SetAttr { who, file, changes, opened } => {
@@ -532,6 +543,7 @@ fn change_more(
         SetDirectoryLayout { who, file, policy } => {
             transaction.set_directory_layout(who, *file, policy.clone()).map(done)
         }
+        HashDirectory { who, file } => transaction.hash_directory(who, *file).map(done),
         Salvage { who, found } => transaction.salvage(who, found).map(Outcome::Bytes),
         Retire { who, server, retired } => transaction.retire(who, *server, *retired).map(done),
         _ => Err(Errno::EPROTO),

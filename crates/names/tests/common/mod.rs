@@ -37,6 +37,8 @@ pub struct World {
     pub logs: MemoryLogs,
     pub now: Wall,
     pub incarnation: u64,
+    /// Some directories that the model makes are hashed.
+    pub hashes: bool,
 }
 
 impl World {
@@ -53,7 +55,7 @@ impl World {
         logs.append(first.log, &first.bytes);
         manager.set_servers(&[1, 2, 3].map(|id| names::IoServer::from(NodeId(id))));
         manager.hear(CLIENT, Time(0));
-        World { manager, backend, logs, now, incarnation: 1 }
+        World { manager, backend, logs, now, incarnation: 1, hashes: false }
     }
 
     fn tick(&mut self) -> Wall {

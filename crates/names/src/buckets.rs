@@ -1,0 +1,233 @@
+//! Hashed directories: their names are spread over all sites, each at the site of its hash, and so are the files that
+//! are made in them.
+//!
+//! What a site has of such a directory is a *bucket*: a record of the directory's own form, with the permissions and
+//! the policy of the directory, and with times, links and entries of the names that are there. So who makes, finds or
+//! removes a name needs that one site. The directory's record stays where it was; who wants to know all of the
+//! directory asks every site, and who changes its attributes, or removes it, changes all buckets in one operation.
+
+use crate::hash::site_of_name;
+use crate::hashing::SiteSet;
+use crate::keys::{self, Place};
+use crate::lookup::Entry;
+use crate::permissions::Who;
+use crate::protocol::Operation;
+use crate::record::Inode;
+use crate::transaction::{CallName, Transaction};
+use wire::field::fields;
+use wire::{Attr, Errno, FileId, SITES};
+
+/// The names of the directory are at the sites of their hashes: who asks is to ask there.
+pub const HASHED: Errno = Errno::ENOTUNIQ;
+
+/// What a manager has of a hashed directory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Share {
+    /// The sites whose buckets it has.
+    pub sites: SiteSet,
+    /// The latest times of these, and the sum of their links and changes.
+    pub sum: Attr,
+    /// The directory's own record.
+    pub own: Option<Entry>,
+}
+fields!(Share { sites, sum, own });
+
+impl Share {
+    fn add(&mut self, site: u8, attr: &Attr) {
+        self.sites.insert(site);
+        self.sum = merged(self.sum, attr);
+    }
+
+    /// Takes what another manager has. Whether it has nothing that this has: a site may have moved in between.
+    pub fn merge(&mut self, other: &Share) -> bool {
+        let are_others = other.sites.iter().all(|site| self.sites.insert(site));
+        self.sum = merged(self.sum, &other.sum);
+        self.own = self.own.or(other.own);
+        are_others
+    }
+
+    /// The directory, if nothing of it is missing.
+    pub fn entry(&self) -> Option<Entry> {
+        let all = self.sites.iter().count() == SITES;
+        let own = self.own.filter(|_| all)?;
+        Some(Entry { attr: merged(own.attr, &self.sum), ..own })
+    }
+}
+
+fn merged(attr: Attr, other: &Attr) -> Attr {
+    Attr {
+        mtime: attr.mtime.max(other.mtime),
+        ctime: attr.ctime.max(other.ctime),
+        links: attr.links + other.links,
+        change: attr.change + other.change,
+        ..attr
+    }
+}
+
+impl Transaction<'_> {
+    /// The directory as far as it concerns this name: its record, or the bucket of the name. ESTALE when it is gone.
+    pub(crate) fn directory_of(&self, parent: FileId, name: &[u8]) -> Result<Inode, Errno> {
+        if !self.hashed.has(parent) {
+            let inode = self.inode(parent)?;
+            if !inode.directory().is_some_and(|directory| directory.is_hashed) {
+                return Ok(inode);
+            }
+        }
+        self.bucket(Place { directory: parent, site: site_of_name(parent, name) })
+    }
+
+    /// Where the name is.
+    pub(crate) fn place_of(&self, parent: FileId, name: &[u8]) -> Place {
+        match self.hashed.has(parent) {
+            true => Place { directory: parent, site: site_of_name(parent, name) },
+            false => parent.into(),
+        }
+    }
+
+    /// ENOTUNIQ for what is to be asked at the site of a name, or of every manager; ESTALE for what is asked there of a
+    /// directory that is gone.
+    pub(crate) fn check_route(
+        &self,
+        operation: &Operation<'_>,
+        call: CallName,
+    ) -> Result<(), Errno> {
+        let Some(directory) = operation.spread() else { return Ok(()) };
+        let is_by_name = call.site != directory.site();
+        if !self.hashed.has(directory) {
+            let place = Place { directory, site: call.site };
+            return if is_by_name { self.bucket(place).map(drop) } else { Ok(()) };
+        }
+        let is_of_all = matches!(operation, Operation::GetAttr { .. }) && !self.sites.is_alone();
+        let is_elsewhere = operation.site(true) != Some(call.site);
+        if is_of_all || is_elsewhere { Err(HASHED) } else { Ok(()) }
+    }
+
+    pub(crate) fn bucket(&self, place: Place) -> Result<Inode, Errno> {
+        let mut inode: Inode = self.record(&keys::bucket(place))?.ok_or(Errno::ESTALE)?;
+        inode.directory_mut().ok_or(Errno::EIO)?.bucket = Some(place.site);
+        Ok(inode)
+    }
+
+    /// All buckets of a hashed directory, by their sites; of what is lacking all is asked for at once.
+    pub(crate) fn buckets(&self, directory: FileId) -> Result<Vec<Inode>, Errno> {
+        let all: Vec<_> =
+            (0..=u8::MAX).map(|site| self.bucket(Place { directory, site })).collect();
+        all.into_iter().collect()
+    }
+
+    /// How many names a directory has.
+    pub(crate) fn entries(&self, inode: &Inode) -> Result<u64, Errno> {
+        let directory = inode.directory().ok_or(Errno::ENOTDIR)?;
+        if !directory.is_hashed {
+            return Ok(directory.entries);
+        }
+        let buckets = self.buckets(inode.attr.file)?;
+        Ok(buckets.iter().filter_map(Inode::directory).map(|bucket| bucket.entries).sum())
+    }
+
+    /// The names of an empty directory are at the sites of their hashes from now on. Its owner may. ENOTEMPTY for one
+    /// that has names.
+    pub fn hash_directory(&mut self, who: &Who<'_>, file: FileId) -> Result<(), Errno> {
+        let mut inode = self.inode(file)?;
+        who.check_owner(&inode.attr)?;
+        let directory = inode.directory_mut().ok_or(Errno::ENOTDIR)?;
+        match directory {
+            directory if directory.is_hashed => return Ok(()),
+            directory if directory.entries > 0 => return Err(Errno::ENOTEMPTY),
+            directory => directory.is_hashed = true,
+        }
+        inode.touch(self.now);
+        self.put_inode(&inode);
+        let mut bucket = inode;
+        (bucket.attr.links, bucket.attr.change) = (0, 0);
+        self.has_buckets(file)?;
+        for site in 0..=u8::MAX {
+            bucket.directory_mut().ok_or(Errno::ENOTDIR)?.bucket = Some(site);
+            self.put_inode(&bucket);
+        }
+        Ok(())
+    }
+
+    /// Whether there is any; so all of them are held, wherever they are.
+    fn has_buckets(&self, directory: FileId) -> Result<bool, Errno> {
+        let found = (0..=u8::MAX).map(|site| self.get(&keys::bucket(Place { directory, site })));
+        let found: Vec<_> = found.collect();
+        Ok(found.into_iter().collect::<Result<Vec<_>, _>>()?.iter().any(Option::is_some))
+    }
+
+    /// Changes the record of a file, and the buckets of a hashed directory; what users see of it then.
+    pub(crate) fn change_everywhere(
+        &mut self,
+        mut inode: Inode,
+        change: impl Fn(&mut Inode),
+    ) -> Result<Entry, Errno> {
+        let mut share = Share::default();
+        if inode.directory().is_some_and(|directory| directory.is_hashed) {
+            for mut bucket in self.buckets(inode.attr.file)? {
+                change(&mut bucket);
+                share.sum = merged(share.sum, &bucket.attr);
+                self.put_inode(&bucket);
+            }
+        }
+        change(&mut inode);
+        inode.touch(self.now);
+        self.put_inode(&inode);
+        let entry = self.entry_of(&inode);
+        Ok(Entry { attr: merged(entry.attr, &share.sum), ..entry })
+    }
+
+    /// The buckets of a directory that goes go with it. It is empty.
+    pub(crate) fn forget_buckets(&mut self, inode: &Inode) {
+        if inode.directory().is_some_and(|directory| directory.is_hashed) {
+            let directory = inode.attr.file;
+            (0..=u8::MAX).for_each(|site| self.delete(keys::bucket(Place { directory, site })));
+        }
+    }
+
+    /// Whether it is a hashed directory of which others have a part.
+    pub(crate) fn is_elsewhere(&self, file: FileId) -> bool {
+        self.hashed.has(file) && !self.sites.is_alone()
+    }
+
+    /// The attributes of a file or a directory, whatever others are to be asked for.
+    pub(crate) fn merged_attributes(&self, file: FileId) -> Result<Attr, Errno> {
+        let inode = self.inode(file)?;
+        if !inode.directory().is_some_and(|directory| directory.is_hashed) {
+            return Ok(inode.attr);
+        }
+        let buckets = self.buckets(file)?;
+        Ok(buckets.iter().fold(inode.attr, |attr, bucket| merged(attr, &bucket.attr)))
+    }
+
+    /// What is here of a hashed directory.
+    pub(crate) fn share(&self, file: FileId) -> Result<Share, Errno> {
+        let mut share = Share::default();
+        if self.sites.has(file) {
+            share.own = Some(self.entry_of(&self.inode(file)?));
+        }
+        for site in self.hashed.sites(file).filter(|site| self.sites.owns(*site)) {
+            share.add(site, &self.bucket(Place { directory: file, site })?.attr);
+        }
+        Ok(share)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_of_all_sites_is_the_directory_and_none_is_counted_twice() {
+        let own = Entry { attr: Attr { links: 2, ..Attr::default() }, ..Entry::default() };
+        let (mut all, mut half) = (Share { own: Some(own), ..Share::default() }, Share::default());
+        for site in 0..=u8::MAX {
+            let attr = Attr { links: 1, change: u64::from(site), ..Attr::default() };
+            if site % 2 == 0 { all.add(site, &attr) } else { half.add(site, &attr) }
+        }
+        assert_eq!(all.entry(), None);
+        assert!(all.merge(&half));
+        assert_eq!(all.entry().map(|entry| entry.attr.links), Some(2 + 256));
+        assert_eq!(all.entry().map(|entry| entry.attr.change), Some(255 * 128));
+        assert!(!all.merge(&half));
+    }
+}
