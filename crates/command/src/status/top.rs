@@ -15,6 +15,7 @@ use trapeze::client::{Reach, VisitError};
 use trapeze::size::Size;
 use trapeze::status::keys::{Keys, Tenant};
 use trapeze::status::memory::Memory;
+use trapeze::status::nfs::Nfs;
 use trapeze::status::reads::Reads;
 use trapeze::status::report::{Report, Scrub};
 
@@ -65,6 +66,9 @@ struct Rates {
     /// Of a front end for clients of memcached and Redis.
     #[serde(skip_serializing_if = "Option::is_none")]
     keys: Option<KeyRates>,
+    /// Of a server of NFS.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nfs: Option<NfsRates>,
 }
 
 /// Where READs of an I/O server found their blocks.
@@ -86,6 +90,21 @@ struct ReadRates {
     scrub_ratio: Option<f64>,
     /// Objects in which the scrub found damage since the start.
     scrub_damaged: u64,
+}
+
+/// What clients of NFS do each second.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+struct NfsRates {
+    connections: u64,
+    clients: u64,
+    locks: u64,
+    calls_per_s: f64,
+    errors_per_s: f64,
+    duplicates_per_s: f64,
+    received_bytes_per_s: f64,
+    sent_bytes_per_s: f64,
+    /// Calls of each procedure, the busiest first.
+    procedures: Vec<(String, f64)>,
 }
 
 /// What clients of memcached and Redis do.
@@ -192,6 +211,7 @@ impl Change<'_> {
             found: self.now.io.map(|io| self.found(io.found)),
             memory: self.now.memory.map(|now| self.memory(now)),
             keys: self.now.keys.as_ref().map(|keys| self.keys(keys)),
+            nfs: self.now.nfs.as_ref().map(|nfs| self.nfs(nfs)),
             ..Rates::of(told)
         }
     }
@@ -208,6 +228,30 @@ impl Change<'_> {
             disk_ratio: self.ratio(of(|found| found.disk.reads), of(Reads::answered)),
             scrub_ratio: scrubs().filter_map(Scrub::part).reduce(f64::min),
             scrub_damaged: scrubs().map(|scrub| scrub.damaged).sum(),
+        }
+    }
+
+    fn nfs(&self, now: &Nfs) -> NfsRates {
+        let of = |of: fn(&Nfs) -> u64| move |report: &Report| report.nfs.as_ref().map_or(0, of);
+        let calls = |name: &str| {
+            self.rate(|report| {
+                let mut all = report.nfs.iter().flat_map(|nfs| &nfs.procedures);
+                all.find(|procedure| procedure.name == name).map_or(0, |found| found.calls)
+            })
+        };
+        let named = now.procedures.iter().map(|it| (it.name.clone(), calls(&it.name)));
+        let mut procedures: Vec<(String, f64)> = named.filter(|(_, rate)| *rate > 0.0).collect();
+        procedures.sort_by(|one, other| other.1.total_cmp(&one.1));
+        NfsRates {
+            connections: now.connections,
+            clients: now.clients.len() as u64,
+            locks: now.locks,
+            calls_per_s: procedures.iter().map(|(_, rate)| rate).sum(),
+            errors_per_s: self.rate(of(|nfs| nfs.procedures.iter().map(|it| it.errors).sum())),
+            duplicates_per_s: self.rate(of(|nfs| nfs.duplicates)),
+            received_bytes_per_s: self.rate(of(|nfs| nfs.received_bytes)),
+            sent_bytes_per_s: self.rate(of(|nfs| nfs.sent_bytes)),
+            procedures,
         }
     }
 
@@ -306,6 +350,25 @@ impl ReadRates {
     }
 }
 
+impl NfsRates {
+    fn cells(&self, name: &str) -> Vec<String> {
+        let busiest = self.procedures.iter().take(BUSIEST);
+        let busiest: Vec<String> =
+            busiest.map(|(name, rate)| format!("{name} {rate:.0}")).collect();
+        vec![
+            name.to_string(),
+            self.clients.to_string(),
+            self.locks.to_string(),
+            count(self.calls_per_s),
+            count(self.errors_per_s),
+            count(self.duplicates_per_s),
+            mega(self.received_bytes_per_s),
+            mega(self.sent_bytes_per_s),
+            busiest.join(", "),
+        ]
+    }
+}
+
 impl TenantRates {
     fn cells(&self, name: &str, connections: u64) -> Vec<String> {
         let first = [name.to_string(), connections.to_string(), self.now.name.clone()];
@@ -381,6 +444,10 @@ const READS: [&str; 10] = [
     "scrub",
     "found",
 ];
+/// Procedures that a row of NFS names.
+const BUSIEST: usize = 3;
+const NFS: [&str; 9] =
+    ["NFS of", "clients", "locks", "calls/s", "errors/s", "again/s", "MB/s in", "MB/s out", "most"];
 const KEYS: [&str; 3] = ["keys of", "clients", "tenant"];
 const KEY_RATES: [&str; 6] = ["gets/s", "hits", "sets/s", "evicted/s", "to away/s", "from away/s"];
 
@@ -414,6 +481,12 @@ fn reads_table(rows: &[Rates]) -> Option<Table> {
     table_of(&READS, cells.collect())
 }
 
+/// Calls of clients of NFS, if anybody serves them.
+fn nfs_table(rows: &[Rates]) -> Option<Table> {
+    let cells = rows.iter().filter_map(|row| Some(row.nfs.as_ref()?.cells(&row.name)));
+    table_of(&NFS, cells.collect())
+}
+
 /// Keys and values, if anybody has any.
 fn keys_table(rows: &[Rates]) -> Option<Table> {
     let fronts = rows.iter().filter_map(|row| Some((row, row.keys.as_ref()?)));
@@ -445,7 +518,8 @@ fn render(rows: &[Rates], clients: usize, columns: usize) -> String {
         messages.row(&row.messages());
     }
     let total = |of: fn(&Rates) -> f64| rows.iter().map(of).sum::<f64>();
-    let more = [reads_table(rows), memory_table(rows), keys_table(rows)].into_iter().flatten();
+    let more = [reads_table(rows), memory_table(rows), keys_table(rows), nfs_table(rows)];
+    let more = more.into_iter().flatten();
     let tables: Vec<Table> = [blocks].into_iter().chain(more).chain([messages]).collect();
     let parts = tables.iter().map(|table| table.render_within(columns));
     let mut text = parts.collect::<Vec<String>>().join("\n");
@@ -505,6 +579,7 @@ mod tests {
     use super::*;
     use crate::status::tests;
     use trapeze::status::memory::Source;
+    use trapeze::status::nfs::Procedure;
     use trapeze::status::reads::SourceReads;
     use trapeze::status::report::{Io, Link, Rpc, Took, Wait};
     use wire::Errno;
@@ -607,6 +682,29 @@ mod tests {
     }
 
     #[test]
+    fn calls_of_nfs_are_rates_with_the_busiest_procedures_first() {
+        let with = |scale: u64| {
+            let procedure = |name: &str, calls| Procedure {
+                name: name.into(),
+                calls: calls * scale,
+                errors: scale,
+                ..Procedure::default()
+            };
+            let procedures =
+                vec![procedure("GETATTR", 3), procedure("READ", 20), procedure("NULL", 0)];
+            let nfs = Nfs { procedures, sent_bytes: scale << 20, locks: 2, ..Nfs::default() };
+            Report { nfs: Some(nfs), ..report(scale) }
+        };
+        let (before, now) = (vec![told(Some(Ok(with(2))))], vec![told(Some(Ok(with(4))))]);
+        let row = &rates(&before, &now, 2.0)[0];
+        let nfs = row.nfs.as_ref().unwrap();
+        assert_eq!((nfs.calls_per_s, nfs.errors_per_s, nfs.locks), (23.0, 3.0, 2));
+        assert_eq!(nfs.procedures, [("READ".to_string(), 20.0), ("GETATTR".to_string(), 3.0)]);
+        let text = render(std::slice::from_ref(row), 0, 80);
+        assert!(text.contains("NFS of") && text.contains("READ 20, GETATTR 3"), "{text}");
+    }
+
+    #[test]
     fn who_restarted_counts_from_zero_and_who_is_silent_has_no_rates() {
         let (before, now) = (vec![told(Some(Ok(report(9))))], vec![told(Some(Ok(report(1))))]);
         assert_eq!(rates(&before, &now, 1.0)[0].reads_per_s, 10.0);
@@ -621,12 +719,13 @@ mod tests {
     fn all_of_it_fits_a_terminal_of_80_columns() {
         let name = "a-machine".to_string();
         let found = Some(ReadRates::default());
-        let row = Rates { name, found, memory: Some(MemoryRates::default()), ..Rates::default() };
+        let (memory, nfs) = (Some(MemoryRates::default()), Some(NfsRates::default()));
+        let row = Rates { name, found, memory, nfs, ..Rates::default() };
         let wide = render(std::slice::from_ref(&row), 2, usize::MAX);
         let narrow = render(&[row], 2, 80);
         assert!(wide.lines().any(|line| line.len() > 80));
         assert!(narrow.lines().all(|line| line.len() <= 80), "{narrow}");
-        for heading in BLOCKS.iter().chain(&MESSAGES).chain(&READS) {
+        for heading in BLOCKS.iter().chain(&MESSAGES).chain(&READS).chain(&NFS) {
             assert!(narrow.contains(heading), "{heading} in\n{narrow}");
         }
     }
