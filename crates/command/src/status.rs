@@ -42,6 +42,8 @@ mod tests {
             roles: Roles::IO,
             alive: true,
             gone: false,
+            retired: false,
+            drained: false,
             incarnation: 1,
             addresses: Vec::new(),
             disks: 1,

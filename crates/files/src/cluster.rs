@@ -4,7 +4,7 @@
 //! world opens the stores, because their files are its own, and moves the node's rings.
 
 use crate::{Config, Files, serve};
-use members::{Identity, Member, Roles, Standing, ToldDisk, Verdict};
+use members::{Directory, Identity, Member, Roles, Standing, ToldDisk, Verdict};
 use names::{IoServer, VolumeSettings};
 use node::{Bug, Cx};
 use std::collections::BTreeSet;
@@ -134,7 +134,12 @@ pub fn start(cx: &Cx, roles: NodeRoles) -> Result<Services, StartError> {
         if let Some(member) = &member {
             cx.spawn("cluster: gone", follow_gone(objects.clone(), member.clone()));
         }
-        start_client(cx, client, objects)
+        let names = names::Client::new(cx, client.manager, client.volume);
+        if let Some(member) = &member {
+            let (names, member) = (names.clone(), member.clone());
+            cx.spawn("cluster: managers", follow_managers(names, member));
+        }
+        serve(cx, client.files, names, objects)
     });
     Ok(Services { memory, io, manager, members, member, files })
 }
@@ -142,11 +147,6 @@ pub fn start(cx: &Cx, roles: NodeRoles) -> Result<Services, StartError> {
 fn start_io(cx: &Cx, config: ServerConfig, memory: &Option<netmem::Service>) -> Server {
     let memory = memory.clone().or(config.memory);
     stripe::serve(cx, ServerConfig { memory, ..config })
-}
-
-fn start_client(cx: &Cx, client: ClientRole, objects: stripe::Client) -> Files {
-    let ClientRole { manager, volume, files } = client;
-    serve(cx, files, names::Client::new(cx, manager, volume), objects)
 }
 
 type Managing = (Option<names::Handle>, Option<members::Service>);
@@ -204,6 +204,15 @@ async fn follow_gone(objects: stripe::Client, member: members::Client) {
     loop {
         let changed = member.changed();
         objects.set_gone(gone_disks(member.directory().iter()));
+        changed.await;
+    }
+}
+
+/// Managers that are gone are asked for nothing any more.
+async fn follow_managers(names: names::Client, member: members::Client) {
+    loop {
+        let changed = member.changed();
+        names.forget_managers(&managers(&member.directory(), |m| m.gone));
         changed.await;
     }
 }
@@ -357,7 +366,26 @@ fn set_servers(manager: &names::Handle, objects: &stripe::Client, members: &[Mem
 /// Pause before a site that could not be handed over, or the next one, is tried.
 const SPREAD_PAUSE: Duration = Duration::from_secs(1);
 
-/// Hands sites over until all managers have as many, when one has joined.
+/// The file managers among the members of which that holds.
+fn managers(directory: &Directory, which: impl Fn(&Member) -> bool) -> BTreeSet<NodeId> {
+    let is_one = |m: &&Member| m.roles.contains(Roles::MANAGER) && which(m);
+    directory.iter().filter(is_one).map(|m| m.id).collect()
+}
+
+/// A retired manager without sites says so to the members when all others know it.
+async fn drain(
+    cx: &Cx,
+    manager: &names::Handle,
+    member: &members::Client,
+    directory: &Directory,
+) -> Result<(), Errno> {
+    let others = managers(directory, |m| !m.gone && m.id != cx.id());
+    manager.drain(directory.view, others.into_iter().collect()).await?;
+    member.drained().await?;
+    member.refresh().await
+}
+
+/// Hands sites over until all managers have as many, when one has joined, and those that are retired have none.
 async fn spread_sites(
     cx: Cx,
     manager: impl Fn() -> Option<names::Handle>,
@@ -365,15 +393,19 @@ async fn spread_sites(
 ) {
     while let Some(manager) = manager() {
         let changed = member.changed();
-        let is_manager = |m: &&Member| m.roles.contains(Roles::MANAGER) && !m.gone;
-        let all: BTreeSet<NodeId> =
-            member.directory().iter().filter(is_manager).map(|m| m.id).collect();
-        let next = match all.contains(&cx.id()) {
+        let directory = member.directory();
+        let all = managers(&directory, |m| !m.gone && !m.retired);
+        manager.hear_members(directory.view, managers(&directory, |m| m.gone));
+        let own = directory.get(cx.id());
+        let next = match own.is_some() {
             true => names::next_move(&manager.sites(), cx.id(), &all),
             false => None, // who is there is not known yet
         };
         let given = match next {
             Some((site, to)) => Some(manager.give(site, to).await),
+            None if own.is_some_and(|own| own.retired && !own.drained) => {
+                Some(drain(&cx, &manager, &member, &directory).await)
+            }
             None => None,
         };
         drop(manager);

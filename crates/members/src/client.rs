@@ -6,8 +6,8 @@ use crate::limits::{
 };
 use crate::membership::View;
 use crate::protocol::{
-    DECLARED_GONE, DISKS, FORGET, Forget, Identity, JOIN, Join, LEAVE, LENDERS, Lease, LendersPage,
-    Member, Page, RENEW, Registration, Roles, STOPPING, VIEW, is_pure,
+    DECLARED_GONE, DISKS, DRAINED, FORGET, Forget, Identity, JOIN, Join, LEAVE, LENDERS, Lease,
+    LendersPage, Member, Page, RENEW, RETIRE, Registration, Retire, Roles, STOPPING, VIEW, is_pure,
 };
 use endpoint::{Frame, FrameMut};
 use node::{Call, Cx, Notify, Pieces, Reply};
@@ -89,6 +89,13 @@ pub async fn join(cx: &Cx, manager: NodeId, identity: &Identity) -> Result<Lease
 /// [`Registry::handle_forget`](crate::Registry::handle_forget).
 pub async fn forget(cx: &Cx, manager: NodeId, forget: Forget) -> Result<(), Errno> {
     ask(cx, manager, FORGET, &forget.encode(), cx.pieces(), cx.pieces()).await.map(drop)
+}
+
+/// A file manager is to give away what it owns, or is to own a share again; on stable storage when this returns. EPERM:
+/// it is the one that keeps the members; else the errors of
+/// [`Registry::handle_retire`](crate::Registry::handle_retire).
+pub async fn retire(cx: &Cx, manager: NodeId, retire: Retire) -> Result<(), Errno> {
+    ask(cx, manager, RETIRE, &retire.encode(), cx.pieces(), cx.pieces()).await.map(drop)
 }
 
 /// Asks once who the members are: also a node that is none may.
@@ -214,6 +221,12 @@ impl Client {
         let body = self.registration().encode();
         let reply = ask(cx, *manager, DISKS, &body, data, cx.pieces()).await?;
         Verdict::decode(&reply.body).map_err(|Short| Errno::EPROTO)
+    }
+
+    /// Tells that this node, a retired file manager, owns nothing any more; on stable storage when this returns.
+    pub async fn drained(&self) -> Result<(), Errno> {
+        let body = self.registration().encode();
+        self.ask(DRAINED, &body, self.0.cx.pieces()).await.map(drop)
     }
 
     /// Asks for the view now instead of with the next renewal.

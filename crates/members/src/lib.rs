@@ -22,9 +22,11 @@ mod registry;
 pub mod replicas;
 mod service;
 
-pub use client::{Client, Directory, Standing, forget, is_silence, join, view};
+pub use client::{Client, Directory, Standing, forget, is_silence, join, retire, view};
 pub use disks::{Age, ToldDisk, Verdict};
 pub use membership::{Change, Membership, Up, View};
-pub use protocol::{DECLARED_GONE, Forget, Identity, Lease, Lends, Member, Registration, Roles};
+pub use protocol::{
+    DECLARED_GONE, Forget, Identity, Lease, Lends, Member, Registration, Retire, Roles,
+};
 pub use registry::{Registry, STORE_KIND, STORE_VERSION};
 pub use service::{Config, Service, serve};

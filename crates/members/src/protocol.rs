@@ -8,6 +8,8 @@
 //! | STOPPING | id 2, incarnation 8 | | | |
 //! | VIEW | after 2 | | view 8, count 2, last page 1 | members |
 //! | FORGET | id 2, disk 1 (255: all of it) | | view 8 | |
+//! | RETIRE | id 2, retired 1 | | | |
+//! | DRAINED | id 2, incarnation 8 | | | |
 //! | LENDERS | after 2 | | lenders' view 8, count 2, last page 1 | lenders: id 2, incarnation 8, MiB 4 |
 //! | DISKS | id 2, incarnation 8 | disks: number 2, id 16, age at the start 16, age now 16 | foreign 4, older 4 | |
 //!
@@ -34,6 +36,10 @@ pub const LEAVE: u16 = 3;
 pub const VIEW: u16 = 4;
 /// Asks who takes part in network memory.
 pub const LENDERS: u16 = 5;
+/// Marks a file manager that is to give away what it owns, or is to own a share again.
+pub const RETIRE: u16 = 9;
+/// A retired file manager owns nothing any more, and never will again while it is retired.
+pub const DRAINED: u16 = 10;
 /// Declares a server, or one of its disks, gone for good.
 pub const FORGET: u16 = 7;
 
@@ -107,6 +113,9 @@ impl<'a> Field<'a> for Roles {
 
 /// The state of a member that was declared gone, beside 0 and 1, which are down and alive.
 const GONE: u8 = 2;
+/// Added to the state of a manager that is retired, and of one that has drained.
+const RETIRED: u8 = 4;
+const DRAINED_TOO: u8 = 8;
 
 /// A member of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,6 +128,10 @@ pub struct Member {
     pub alive: bool,
     /// Whether it was declared gone for good: it is never alive again, and its name is free.
     pub gone: bool,
+    /// Whether it is a file manager that gives away what it owns, and gets nothing.
+    pub retired: bool,
+    /// Whether it is retired and owns nothing any more: it may be stopped, and declared gone.
+    pub drained: bool,
     /// Its incarnation: greater than in every earlier one.
     pub incarnation: u64,
     /// Its disks that take objects, one bit each.
@@ -146,6 +159,8 @@ impl Member {
 impl<'a> Field<'a> for Member {
     fn put(&self, out: &mut impl Output) {
         let state = if self.gone { GONE } else { self.alive.into() };
+        let retired = u8::from(self.retired) * RETIRED + u8::from(self.drained) * DRAINED_TOO;
+        let state = state | retired;
         (self.id, self.roles, state).put(out);
         (self.incarnation, self.disks, self.gone_disks).put(out);
         put_names(out, &self.name, &self.addresses);
@@ -153,10 +168,23 @@ impl<'a> Field<'a> for Member {
 
     fn take(input: &mut Decoder<'a>) -> Result<Member, Short> {
         let (id, roles, state) = <(NodeId, Roles, u8)>::take(input)?;
-        let (alive, gone) = (state == 1, state == GONE);
+        let (alive, gone) = (state & 3 == 1, state & 3 == GONE);
+        let (retired, drained) = (state & RETIRED != 0, state & DRAINED_TOO != 0);
         let (incarnation, disks, gone_disks) = Field::take(input)?;
         let (name, addresses) = take_names(input)?;
-        Ok(Member { id, roles, alive, gone, incarnation, disks, gone_disks, name, addresses })
+        Ok(Member {
+            id,
+            roles,
+            alive,
+            gone,
+            retired,
+            drained,
+            incarnation,
+            disks,
+            gone_disks,
+            name,
+            addresses,
+        })
     }
 }
 
@@ -269,6 +297,17 @@ impl<'a> Field<'a> for Forget {
         Ok(Forget { id, disk: Some(disk).filter(|disk| *disk != Forget::ALL) })
     }
 }
+
+/// Names a file manager that is to give away what it owns: arguments of RETIRE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retire {
+    /// The manager.
+    pub id: NodeId,
+    /// False: it is to own a share again.
+    pub retired: bool,
+}
+
+fields!(Retire { id, retired });
 
 /// The answer to JOIN and RENEW.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -407,6 +446,8 @@ mod tests {
             roles: Roles::IO | Roles::MEMORY,
             alive: true,
             gone: false,
+            retired: false,
+            drained: false,
             incarnation: u64::MAX,
             disks: 5,
             gone_disks: 2,
@@ -452,8 +493,12 @@ mod tests {
             assert_eq!(Forget::decode(&forget.encode()), Ok(forget));
         }
         let gone = Member { gone: true, alive: false, ..member(3) };
-        let bytes = gone.to_bytes();
-        assert_eq!(Member::decode(&bytes), Ok(gone));
+        let retired = Member { retired: true, ..member(3) };
+        let drained = Member { drained: true, ..retired.clone() };
+        let gone_later = Member { retired: true, drained: true, ..gone.clone() };
+        for member in [gone, retired, drained, gone_later] {
+            assert_eq!(Member::decode(&member.to_bytes()), Ok(member));
+        }
         let page = Page { view: 4, members: vec![member(1), member(2)], last: true };
         let (body, data) = page.encode();
         assert_eq!(Page::decode(&body, &data), Ok(page));

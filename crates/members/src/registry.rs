@@ -16,7 +16,7 @@ use crate::limits::{
 use crate::membership::{Up, View};
 use crate::protocol::{
     DECLARED_GONE, Forget, Identity, Join, Lease, LendersPage, Lends, Member, Page, Registration,
-    Roles,
+    Retire, Roles,
 };
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -44,7 +44,8 @@ const MEMBER_KEY: u8 = b'm';
 /// Handlers: [`handle_start`](Registry::handle_start), [`handle_reserve`](Registry::handle_reserve),
 /// [`handle_join`](Registry::handle_join), [`handle_renew`](Registry::handle_renew),
 /// [`handle_leave`](Registry::handle_leave), [`handle_disks`](Registry::handle_disks),
-/// [`handle_forget`](Registry::handle_forget),
+/// [`handle_forget`](Registry::handle_forget), [`handle_retire`](Registry::handle_retire),
+/// [`handle_drained`](Registry::handle_drained),
 /// [`handle_timeout`](Registry::handle_timeout), [`handle_synced`](Registry::handle_synced).
 #[derive(Debug)]
 pub struct Registry {
@@ -197,6 +198,8 @@ impl Registry {
             roles: identity.roles,
             alive: false,
             gone: false,
+            retired: false,
+            drained: false,
             incarnation: *incarnation,
             disks: identity.disks,
             gone_disks: 0,
@@ -226,6 +229,8 @@ impl Registry {
             None => self.new_id(join)?,
         };
         let gone_disks = self.member(id).map_or(0, |old| old.gone_disks);
+        let retired = self.member(id).is_some_and(|old| old.retired);
+        let drained = self.member(id).is_some_and(|old| old.drained);
         // A disk that this incarnation does not serve does not come back by another join of it.
         let again = self.member(id).filter(|old| old.incarnation == *incarnation);
         let disks = identity.disks & again.map_or(u32::MAX, |old| old.disks);
@@ -234,6 +239,8 @@ impl Registry {
             roles: identity.roles,
             alive: true,
             gone: false,
+            retired,
+            drained,
             incarnation: *incarnation,
             disks,
             gone_disks,
@@ -304,13 +311,16 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// EBUSY: it is up, or the disk takes objects. EPERM: it is the manager. ENOENT: there is no such server or disk.
+    /// EBUSY: it is up, or the disk takes objects. EPERM: it is a manager that has not drained. ENOENT: there is no
+    /// such server or disk.
     pub fn handle_forget(&mut self, now: Time, forget: Forget) -> Result<Option<Append>, Errno> {
         self.store.admit()?;
         let known = self.member(forget.id).filter(|member| member.roles.is_server());
         let member = known.ok_or(Errno::ENOENT)?.clone();
         let lost = match forget.disk {
-            None if member.roles.contains(Roles::MANAGER) => return Err(Errno::EPERM),
+            None if member.roles.contains(Roles::MANAGER) && !member.drained => {
+                return Err(Errno::EPERM);
+            }
             None => Member { gone: true, ..member.clone() },
             Some(disk) => {
                 let bit = 1u32.checked_shl(disk.into()).ok_or(Errno::ENOENT)?;
@@ -332,6 +342,43 @@ impl Registry {
         // Neither prolongs a lease.
         let entry = self.members.get_mut(&forget.id).expect("just written");
         entry.until = until.unwrap_or(now);
+        Ok(Some(append))
+    }
+
+    /// A file manager is to give away what it owns, or is to own a share again. Doing so twice is no error.
+    ///
+    /// # Errors
+    ///
+    /// EBUSY: it is down, so it cannot give. ENOENT: there is no such manager.
+    pub fn handle_retire(&mut self, asked: Retire) -> Result<Option<Append>, Errno> {
+        let known = self.member(asked.id).filter(|member| !member.gone);
+        let known = known.filter(|member| member.roles.contains(Roles::MANAGER));
+        let member = known.ok_or(Errno::ENOENT)?.clone();
+        if asked.retired && !member.alive && !member.drained {
+            return Err(Errno::EBUSY);
+        }
+        let drained = member.drained && asked.retired;
+        self.mark(Member { retired: asked.retired, drained, ..member })
+    }
+
+    /// A retired manager says that it owns nothing any more. ESTALE: it is another incarnation, or not retired.
+    pub fn handle_drained(&mut self, registration: Registration) -> Result<Option<Append>, Errno> {
+        let retired = self.living(registration).filter(|member| member.retired);
+        let member = retired.ok_or(Errno::ESTALE)?.clone();
+        self.mark(Member { drained: true, ..member })
+    }
+
+    /// Writes `member` down without prolonging its lease, unless it is known so.
+    fn mark(&mut self, member: Member) -> Result<Option<Append>, Errno> {
+        assert!(member.retired || !member.drained, "only what is retired drains");
+        self.store.admit()?;
+        let id = member.id;
+        if self.member(id) == Some(&member) {
+            return Ok(None);
+        }
+        let until = self.until(id).expect("a member");
+        let append = self.write_member(Time::ZERO, member, self.lenders.lends(id))?;
+        self.members.get_mut(&id).expect("just written").until = until;
         Ok(Some(append))
     }
 

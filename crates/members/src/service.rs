@@ -6,8 +6,8 @@ use crate::limits::{
     SYNC_PERIOD,
 };
 use crate::protocol::{
-    DISKS, FORGET, Forget, JOIN, Join, LEAVE, LENDERS, Lease, LendersPage, Page, RENEW,
-    Registration, STOPPING, VIEW,
+    DISKS, DRAINED, FORGET, Forget, JOIN, Join, LEAVE, LENDERS, Lease, LendersPage, Page, RENEW,
+    RETIRE, Registration, Retire, STOPPING, VIEW,
 };
 use crate::registry::Registry;
 use node::limits::{SCRUB_PERIOD, scrub_first};
@@ -177,6 +177,15 @@ impl Service {
                 self.forget(forget).await?;
                 Ok(([0; BODY_BYTES], Vec::new()))
             }
+            RETIRE => {
+                let retire = Retire::decode(&request.body).map_err(malformed)?;
+                self.retire(retire).await?;
+                Ok(([0; BODY_BYTES], Vec::new()))
+            }
+            DRAINED => {
+                self.drained(self.registration(request)?).await?;
+                Ok(([0; BODY_BYTES], Vec::new()))
+            }
             VIEW => Ok(self.page(&request.body).map_err(malformed)?.encode()),
             LENDERS => Ok(self.lenders_page(&request.body).map_err(malformed)?.encode()),
             _ => Err(Errno::ENOSYS),
@@ -238,8 +247,29 @@ impl Service {
 
     /// Tells of it only when it is on stable storage: a loss that was announced must not come back with a power cut.
     async fn forget(&self, forget: Forget) -> Result<(), Errno> {
+        let now = self.0.cx.now();
+        self.change_for_good(|registry| registry.handle_forget(now, forget)).await
+    }
+
+    /// EPERM: it is the manager that keeps the members.
+    async fn retire(&self, retire: Retire) -> Result<(), Errno> {
+        if retire.retired && retire.id == self.0.cx.id() {
+            return Err(Errno::EPERM);
+        }
+        self.change_for_good(|registry| registry.handle_retire(retire)).await
+    }
+
+    async fn drained(&self, registration: Registration) -> Result<(), Errno> {
+        self.change_for_good(|registry| registry.handle_drained(registration)).await
+    }
+
+    /// A change that is on stable storage when this ends without an error.
+    async fn change_for_good(
+        &self,
+        change: impl FnOnce(&mut Registry) -> Result<Option<Append>, Errno>,
+    ) -> Result<(), Errno> {
         let _turn = self.0.turn.acquire(1).await;
-        let append = self.0.registry.borrow_mut().handle_forget(self.0.cx.now(), forget)?;
+        let append = change(&mut self.0.registry.borrow_mut())?;
         self.appended(append).await?;
         self.sync().await;
         let admitted = self.0.registry.borrow_mut().store_mut().admit();

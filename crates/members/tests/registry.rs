@@ -3,8 +3,8 @@
 use members::limits::{AHEAD_OF_CLOCK_MAX, AHEAD_OF_LAST_MAX};
 use members::protocol::{Join, LendersPage, Page};
 use members::{
-    DECLARED_GONE, Forget, Identity, Lends, Member, Registration, Registry, Roles, STORE_KIND,
-    STORE_VERSION, ToldDisk, View,
+    DECLARED_GONE, Forget, Identity, Lends, Member, Registration, Registry, Retire, Roles,
+    STORE_KIND, STORE_VERSION, ToldDisk, View,
 };
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -487,6 +487,59 @@ fn a_server_that_is_gone_for_good_gives_its_name_back_and_never_its_id() {
     world.sync();
     world.cut_power();
     assert!(world.registry.member(NodeId(beta)).unwrap().gone, "on stable storage");
+}
+
+#[test]
+fn a_manager_that_has_drained_can_be_declared_gone_and_no_other() {
+    let mut world = World::new();
+    let first = world.join("alpha", Roles::MANAGER, 1).unwrap();
+    let beta = world.join("beta", Roles::MANAGER, 1).unwrap();
+    let io = world.join("io", Roles::IO, 1).unwrap();
+    let retire = |world: &mut World, id: u16, retired: bool| {
+        let append = world.registry.handle_retire(Retire { id: NodeId(id), retired })?;
+        world.append(append);
+        Ok(())
+    };
+    let drain = |world: &mut World, incarnation: u64| {
+        let registration = Registration { id: NodeId(beta), incarnation };
+        let append = world.registry.handle_drained(registration)?;
+        world.append(append);
+        Ok(())
+    };
+    let marks = |world: &World| {
+        let member = world.registry.member(NodeId(beta)).unwrap();
+        (member.retired, member.drained)
+    };
+    assert_eq!(retire(&mut world, io, true), Err(Errno::ENOENT), "it owns no names");
+    assert_eq!(drain(&mut world, 1), Err(Errno::ESTALE), "it was not asked to");
+    retire(&mut world, beta, true).unwrap();
+    let view = world.registry.view();
+    retire(&mut world, beta, true).unwrap();
+    assert_eq!(world.registry.view(), view, "once");
+    world.sync();
+    world.cut_power();
+    assert_eq!(marks(&world), (true, false));
+    assert_eq!(world.join("beta", Roles::MANAGER, 2), Ok(beta));
+    assert_eq!(marks(&world), (true, false), "a restart changes nothing");
+    world.pass(11);
+    assert_eq!(world.forget(beta, None), Err(Errno::EPERM), "it owns something");
+    assert_eq!(retire(&mut world, first, true), Err(Errno::EBUSY), "it is down");
+    assert_eq!(world.join("beta", Roles::MANAGER, 3), Ok(beta));
+    assert_eq!(drain(&mut world, 2), Err(Errno::ESTALE), "an earlier incarnation's word");
+    drain(&mut world, 3).unwrap();
+    assert_eq!(marks(&world), (true, true));
+    retire(&mut world, beta, false).unwrap();
+    assert_eq!(marks(&world), (false, false), "it gets its share again");
+    retire(&mut world, beta, true).unwrap();
+    drain(&mut world, 3).unwrap();
+    assert_eq!(world.forget(beta, None), Err(Errno::EBUSY), "it is up");
+    world.pass(11);
+    world.forget(beta, None).unwrap();
+    assert_eq!(retire(&mut world, beta, true), Err(Errno::ENOENT));
+    let back = request("beta", Roles::MANAGER, 4, Some(beta));
+    assert_eq!(world.join_as(&back), Err(DECLARED_GONE));
+    let anew = world.join("beta", Roles::MANAGER, 5).unwrap();
+    assert_ne!(anew, beta, "the machine joins again as another member");
 }
 
 /// Nothing new goes there: each write would wait for a disk that does not come back before the server's next start.

@@ -8,15 +8,17 @@ mod calls;
 mod held;
 mod locking;
 mod router;
+mod slots;
 
 pub use calls::BackupPart;
 
-use crate::limits::{DEADLINE, HOLDING_MAX, INCARNATIONS_MAX, RETRY_PAUSE, SLOTS};
+use crate::limits::{DEADLINE, HOLDING_MAX, INCARNATIONS_MAX, RETRY_PAUSE};
 use crate::locks::Locks;
 use crate::protocol::{CallNumber, Operation, Point, cut, join};
 use crate::wcc;
 use endpoint::{Frame, FrameMut};
-use node::{Call, CallError, Cx, Notify, Permit, Pieces, Reply, Semaphore, Wait};
+use node::{Call, CallError, Cx, Notify, Pieces, Reply, Semaphore, Wait};
+use slots::{Slot, Slots};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -55,10 +57,7 @@ struct Inner {
     volume: VolumeId,
     /// Tells the clients of one node apart.
     instance: u32,
-    /// The last sequence of each slot, and the slots that are free.
-    sequences: RefCell<[u32; SLOTS]>,
-    free_slots: RefCell<Vec<u16>>,
-    slots: Semaphore,
+    slots: Slots,
     opens: RefCell<BTreeMap<FileId, Open>>,
     /// The number of the last close, and those that were not answered, of files open for writing and for reading.
     last_close: Cell<u64>,
@@ -71,6 +70,8 @@ struct Inner {
     turn_ended: Notify,
     /// To be told by the next [`Client::keep_alive`].
     lost: RefCell<Vec<LostLock>>,
+    /// A power cut took a change at a manager that is left since; to be told by the next sync.
+    lost_changes: Cell<bool>,
     /// The client has ended.
     left: Cell<bool>,
     /// One permit for each open, close or lock under way, all for saying again what is held.
@@ -125,9 +126,7 @@ impl Client {
             managers: RefCell::new(BTreeMap::from([(first, Managed::default())])),
             volume,
             instance: cx.random() as u32,
-            sequences: RefCell::new([0; SLOTS]),
-            free_slots: RefCell::new((0..SLOTS as u16).rev().collect()),
-            slots: Semaphore::new(cx, SLOTS),
+            slots: Slots::new(cx),
             opens: RefCell::default(),
             last_close: Cell::default(),
             unsure_closes: RefCell::default(),
@@ -136,6 +135,7 @@ impl Client {
             turns: RefCell::default(),
             turn_ended: Notify::new(cx),
             lost: RefCell::default(),
+            lost_changes: Cell::default(),
             left: Cell::default(),
             holding: Semaphore::new(cx, HOLDING_MAX),
         };
@@ -187,8 +187,7 @@ impl Client {
     async fn ask_plainly(&self, operation: Operation<'_>, style: Style) -> Result<Vec<u8>, Errno> {
         let mut message = Vec::with_capacity(96);
         operation.encode(&mut message);
-        let numbered = self.take_number(&operation).await;
-        self.route(&operation, numbered.number, &message, style).await
+        self.route(&operation, &message, style).await
     }
 
     /// Makes a call that is about no file to one manager.
@@ -200,24 +199,19 @@ impl Client {
     ) -> Result<Vec<u8>, Errno> {
         let mut message = Vec::new();
         operation.encode(&mut message);
-        let numbered = self.take_number(&operation).await;
-        self.send(manager, &operation, numbered.number, &message, style).await
+        let numbered = self.take_number(&operation, false).await;
+        self.send(manager, &operation, numbered.number, &message, style, &|| false).await
     }
 
-    /// The number of a call; of one that must not be executed twice as soon as a slot is free.
-    async fn take_number(&self, operation: &Operation<'_>) -> Numbered<'_> {
+    /// The number of a call; of one that must not be executed twice as soon as a slot of its site is free.
+    async fn take_number(&self, operation: &Operation<'_>, by_name: bool) -> Numbered<'_> {
         if !operation.is_once() {
-            return Numbered { number: self.number(0, 0), _slot: None };
+            let number = CallNumber { by_name, ..self.number(0, 0) };
+            return Numbered { number, _slot: None };
         }
-        let permit = self.0.slots.acquire(1).await;
-        let slot = self.0.free_slots.borrow_mut().pop().expect("a permit is a free slot");
-        let sequence = {
-            let sequence = &mut self.0.sequences.borrow_mut()[slot as usize];
-            *sequence += 1;
-            *sequence
-        };
-        let number = self.number(slot, sequence);
-        Numbered { number, _slot: Some((Slot { client: self, slot }, permit)) }
+        let slot = self.0.slots.take(operation.site(by_name).unwrap_or(0)).await;
+        let number = CallNumber { by_name, ..self.number(slot.slot, slot.sequence) };
+        Numbered { number, _slot: Some(slot) }
     }
 
     fn number(&self, slot: u16, sequence: u32) -> CallNumber {
@@ -240,7 +234,8 @@ impl Client {
         }
     }
 
-    /// Sends the call until it is answered, refused, or the time is up.
+    /// Sends the call until it is answered, refused, or the time is up. EREMCHG: it is not answered, and another
+    /// manager is to be asked by now.
     async fn send(
         &self,
         manager: NodeId,
@@ -248,6 +243,7 @@ impl Client {
         number: CallNumber,
         message: &[u8],
         style: Style,
+        is_elsewhere: &dyn Fn() -> bool,
     ) -> Result<Vec<u8>, Errno> {
         let (cx, once) = (&self.0.cx, operation.is_once());
         let parts = cut(message, number.about());
@@ -280,6 +276,10 @@ impl Client {
             };
             let again =
                 matches!(error, CallError::PeerLost | CallError::Refused | CallError::Overloaded);
+            // A manager that was taken out is gone with what it owned.
+            if is_elsewhere() {
+                return Err(Errno::EREMCHG);
+            }
             let patience = *lost_since.get_or_insert(cx.now()) + span.unwrap_or(DEADLINE);
             if !again || cx.now() + RETRY_PAUSE >= end.min(patience) {
                 // EAGAIN would be a conflict of locks.
@@ -324,19 +324,7 @@ impl Client {
 /// A call's number, and the slot that it has in use.
 struct Numbered<'a> {
     number: CallNumber,
-    _slot: Option<(Slot<'a>, Permit<'a>)>,
-}
-
-/// A slot in use.
-struct Slot<'a> {
-    client: &'a Client,
-    slot: u16,
-}
-
-impl Drop for Slot<'_> {
-    fn drop(&mut self) {
-        self.client.0.free_slots.borrow_mut().push(self.slot);
-    }
+    _slot: Option<Slot<'a>>,
 }
 
 fn answer(reply: Reply) -> Result<(Vec<u8>, Point), Errno> {

@@ -16,8 +16,8 @@ use wire::{Errno, FileId, SiteOwner, Time, Wall};
 pub(crate) type Handover = (u8, SiteOwner, Vec<u64>);
 
 impl Manager {
-    /// The site is another manager's from now on. The record, and the clients of this one, which may have something of
-    /// the site open.
+    /// Writes down that the site is another manager's, which it is when the record is on stable storage. The record,
+    /// and the clients of this one, which may have something of the site open.
     pub(crate) fn give(
         &mut self,
         site: u8,
@@ -26,10 +26,14 @@ impl Manager {
     ) -> Result<(Option<Append>, Vec<u64>), Errno> {
         let clients: Vec<u64> = self.clients.keys().copied().collect();
         let handed = Handed { owner, is_done: false, clients: clients.clone() };
-        let append = self.put_owner(site, &handed, now)?;
+        Ok((self.put_owner(site, &handed, now)?, clients))
+    }
+
+    /// The site is another manager's: that is on stable storage.
+    pub(crate) fn gave(&mut self, site: u8, owner: SiteOwner) {
+        assert!(self.sites.is_leaving(site), "nothing of it changes before that");
         self.sites.set(site, owner);
         self.forget_site(site);
-        Ok((append, clients))
     }
 
     /// The site is this manager's from now on: everything of it is in the store.

@@ -63,8 +63,8 @@ pub const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 pub const SCARCE_SPAN: Duration = Duration::from_secs(5);
 /// Pause before the next checkpoint where one has made no room.
 pub const SCARCE_PAUSE: Duration = Duration::from_millis(100);
-/// Calls of one client under way that must not be executed twice; the manager keeps an answer of about 200 bytes for
-/// each.
+/// Calls of one client about one site under way that must not be executed twice; the site's manager keeps an answer of
+/// about 200 bytes for each. Those of one site for a manager that is away leave the slots of other sites free.
 pub const SLOTS: usize = 64;
 /// How long an operation over several managers holds files at another one before its changes are prepared: longer is
 /// one whose manager is away. Two round trips and a sync take some milliseconds.

@@ -111,8 +111,8 @@ pub struct Manager {
     pub(crate) registrations: u64,
     /// Of clients that are saying again what they hold: what they have not mentioned yet.
     pub(crate) suspects: BTreeMap<u64, BTreeSet<FileId>>,
-    /// Answers to calls that changed only what is in memory, by client and slot.
-    recent: BTreeMap<(u64, u16), Answered>,
+    /// Answers to calls that changed only what is in memory, by client, site and slot.
+    recent: BTreeMap<(u64, u8, u16), Answered>,
     /// Locks, which are only in memory.
     pub locks: Locks,
     /// The latest incarnations by their numbers, this one last.
@@ -488,7 +488,7 @@ impl Manager {
         answer: impl FnOnce(T) -> Vec<u8>,
     ) -> Result<Proposal, Stop> {
         let mut transaction = self.begin_with(origin, foreign);
-        let recent = self.recent.get(&(origin.client, call.slot));
+        let recent = self.recent.get(&(origin.client, call.site, call.slot));
         let recent = recent.filter(|recent| recent.sequence == call.sequence);
         let known = transaction.answered(&call)?.or(recent.map(|recent| recent.reply.clone()));
         if let Some(reply) = known.filter(|_| !self.bugs.has(Bug::AnswersForgotten)) {
@@ -514,12 +514,12 @@ impl Manager {
     fn keep_recent(&mut self, client: u64, call: CallName, reply: &[u8], changes: &Changes) {
         if changes.writes.is_empty() && !changes.effects.is_empty() {
             let kept = Answered { sequence: call.sequence, reply: reply.into() };
-            self.recent.insert((client, call.slot), kept);
+            self.recent.insert((client, call.site, call.slot), kept);
         }
     }
 
     pub(crate) fn forget_answers(&mut self, client: u64) {
-        self.recent.retain(|(of, _), _| *of != client);
+        self.recent.retain(|(of, ..), _| *of != client);
     }
 
     pub(crate) fn commit(&mut self, client: u64, mut changes: Changes) -> Option<Append> {

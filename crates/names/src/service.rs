@@ -10,7 +10,9 @@ mod begin;
 mod compare;
 mod describe;
 mod dispatch;
+mod drain;
 mod gone;
+mod handle;
 mod handover;
 mod layouts;
 mod participant;
@@ -20,12 +22,10 @@ mod upkeep;
 use crate::foreign::Stop;
 use crate::holds::Tx;
 use crate::limits::{FULL_SPAN, HEAR_INTERVAL, RETRY_INTERVAL, SCARCE_SPAN, SLOTS, TASKS};
-use crate::lineage::Older;
 use crate::manager::{Manager, Origin, VolumeSettings};
 use crate::objects::Objects;
 use crate::open_error::OpenError;
 use crate::protocol::{CallNumber, Operation, cut, join};
-use crate::restoration::Restoration;
 use crate::servers::IoServer;
 use crate::sites::Ownership;
 use crate::transaction::Transaction;
@@ -33,17 +33,18 @@ use backup::{Backup, Members};
 pub use begin::REFUSED;
 use begin::Stage;
 use compare::Strays;
+use drain::Retiring;
+pub use handle::Handle;
 use node::rings::{MetaError, MetaOp, MetaRoom, StoreId};
 use node::{Answer, Cx, Notify, Request};
 pub use quarantine::QuarantineCounters;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
-use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
-use store::{Append, Health, Store, StoreError};
+use store::{Append, Store, StoreError};
 use stripe::Witness;
-use wire::{Channel, Decoder, Errno, FileId, NodeId, Sites, Time, VolumeId};
+use wire::{Channel, Decoder, Errno, FileId, NodeId, Time, VolumeId};
 
 /// How a manager is started.
 #[derive(Clone, Debug)]
@@ -116,182 +117,16 @@ struct Service<O> {
     full_at: Cell<Option<Time>>,
     /// Sites that are on their way here, with the giver's number of that.
     imports: RefCell<BTreeMap<u8, u64>>,
+    /// Sites that are on their way to others.
+    giving: RefCell<BTreeMap<u8, NodeId>>,
+    /// Other managers that are taken out.
+    retiring: RefCell<Retiring>,
     /// Operations over several managers that are not decided yet.
     undecided: RefCell<BTreeSet<Tx>>,
     /// Files are not held any more, or a site has another owner.
     released: Notify,
     /// Requests that wait for that, or for other managers.
     waiting: Cell<usize>,
-}
-
-/// A handle to a running manager, for the node it runs on.
-#[derive(Clone)]
-pub struct Handle(Rc<dyn Control>);
-
-/// Future of a handle.
-type LocalFuture<T> = Pin<Box<dyn Future<Output = T>>>;
-
-trait Control {
-    fn set_servers(&self, servers: &[IoServer]);
-    fn servers(&self) -> Vec<IoServer>;
-    fn quarantine(&self) -> QuarantineCounters;
-    fn trouble(&self) -> Option<MetaError>;
-    fn health(&self) -> Health;
-    fn older(&self) -> Option<Older>;
-    fn refused(&self) -> LocalFuture<Older>;
-    fn is_frozen(&self) -> bool;
-    fn restoration(&self) -> Restoration;
-    fn set_members(&self, members: Members);
-    fn settle(&self, server: Option<NodeId>) -> LocalFuture<()>;
-    fn set_gone(&self, disks: &[(NodeId, u32)]);
-    fn gone_files(&self) -> u64;
-    fn sites(&self) -> Sites;
-    fn give(&self, site: u8, to: NodeId) -> LocalFuture<Result<(), Errno>>;
-}
-
-impl Handle {
-    /// From now on these I/O servers get new files, but for those that are retired.
-    pub fn set_servers(&self, servers: &[IoServer]) {
-        self.0.set_servers(servers);
-    }
-
-    /// Counts of objects that no file claims.
-    pub fn quarantine(&self) -> QuarantineCounters {
-        self.0.quarantine()
-    }
-
-    /// Why changes of names are refused, or were until a moment ago.
-    pub fn trouble(&self) -> Option<MetaError> {
-        self.0.trouble()
-    }
-
-    /// Whether the store holds what was written, as far as it was read.
-    pub fn health(&self) -> Health {
-        self.0.health()
-    }
-
-    /// The handle as long as the service runs, for what the service itself holds: it would keep itself alive, and with
-    /// it the lock of its store.
-    pub fn weak(&self) -> impl Fn() -> Option<Handle> + use<> {
-        let service = Rc::downgrade(&self.0);
-        move || service.upgrade().map(Handle)
-    }
-
-    /// Why nothing is served, when the store is not the newest.
-    pub fn older(&self) -> Option<Older> {
-        self.0.older()
-    }
-
-    /// Waits until nothing is served any more since the store is not the newest; mostly for ever.
-    pub async fn refused(&self) -> Older {
-        self.0.refused().await
-    }
-
-    /// Sets the part of a backup beside the names: all rows of the members' store.
-    pub fn set_members(&self, members: impl Fn() -> Result<Vec<store::Entry>, Errno> + 'static) {
-        self.0.set_members(Rc::new(members));
-    }
-
-    /// Whether the volume was restored, and no person has said yet that what it does not know may go.
-    pub fn is_frozen(&self) -> bool {
-        self.0.is_frozen()
-    }
-
-    /// Files of a restored volume that are not as any other yet.
-    pub fn restoration(&self) -> Restoration {
-        self.0.restoration()
-    }
-
-    /// Everything so far is on stable storage, and this server, or each that answers soon, knows how far that is and
-    /// what its objects are to be told of their files: for a clean stop.
-    pub async fn settle(&self, server: Option<NodeId>) {
-        self.0.settle(server).await;
-    }
-
-    /// These disks of servers are gone for good, one bit each.
-    pub fn set_gone(&self, disks: &[(NodeId, u32)]) {
-        self.0.set_gone(disks);
-    }
-
-    /// Files with a column on what is gone, as of the last walk over all of them.
-    pub fn gone_files(&self) -> u64 {
-        self.0.gone_files()
-    }
-
-    /// Owners of sites, as far as this manager knows; of its own it is sure.
-    pub fn sites(&self) -> Sites {
-        self.0.sites()
-    }
-
-    /// Hands a site of this manager to another one, while clients use it. EAGAIN: something of it is in use by an
-    /// operation just now; EREMCHG: it is another manager's; EBUSY: the volume was restored and is being compared; else
-    /// the error of the other manager, and nothing has changed.
-    pub async fn give(&self, site: u8, to: NodeId) -> Result<(), Errno> {
-        self.0.give(site, to).await
-    }
-
-    /// The active I/O servers.
-    pub fn servers(&self) -> Vec<IoServer> {
-        self.0.servers()
-    }
-}
-
-impl std::fmt::Debug for Handle {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Handle(servers {:?})", self.servers())
-    }
-}
-
-impl<O: Objects> Control for Rc<Service<O>> {
-    fn set_servers(&self, servers: &[IoServer]) {
-        self.manager.borrow_mut().set_servers(servers);
-    }
-    fn servers(&self) -> Vec<IoServer> {
-        self.manager.borrow().servers().to_vec()
-    }
-    fn quarantine(&self) -> QuarantineCounters {
-        self.quarantine.get()
-    }
-    fn trouble(&self) -> Option<MetaError> {
-        self.trouble.borrow().clone().or_else(|| self.full_disk())
-    }
-    fn health(&self) -> Health {
-        self.manager.borrow_mut().store().health()
-    }
-    fn older(&self) -> Option<Older> {
-        match self.stage.get() {
-            Stage::Refused(older) => Some(older),
-            _ => None,
-        }
-    }
-    fn refused(&self) -> LocalFuture<Older> {
-        Box::pin(self.clone().refused())
-    }
-    fn set_members(&self, members: Members) {
-        self.members.replace(Some(members));
-    }
-    fn is_frozen(&self) -> bool {
-        self.manager.borrow().is_frozen()
-    }
-    fn restoration(&self) -> Restoration {
-        self.manager.borrow().restoration()
-    }
-    fn settle(&self, server: Option<NodeId>) -> LocalFuture<()> {
-        Box::pin(self.clone().tell_now(server))
-    }
-    fn set_gone(&self, disks: &[(NodeId, u32)]) {
-        self.gone.set(disks);
-    }
-    fn gone_files(&self) -> u64 {
-        self.gone.files()
-    }
-    fn sites(&self) -> Sites {
-        self.manager.borrow().sites.table().clone()
-    }
-    fn give(&self, site: u8, to: NodeId) -> LocalFuture<Result<(), Errno>> {
-        let service = self.clone();
-        Box::pin(async move { service.give_site(site, to).await })
-    }
 }
 
 /// Serves the volume in `store`, which was opened with [`crate::STORE`], on [`Channel::NAMES`]. A `Names` store of the
@@ -340,6 +175,8 @@ pub fn serve<O: Objects>(
         trouble: RefCell::default(),
         full_at: Cell::default(),
         imports: RefCell::default(),
+        giving: RefCell::default(),
+        retiring: RefCell::default(),
         undecided: RefCell::default(),
         released: Notify::new(cx),
         waiting: Cell::default(),

@@ -133,7 +133,7 @@ mod tests {
         assert!(!sites.owns(9), "this manager's store is an older copy");
         assert!(heard.learn(9, SiteOwner { epoch: 6, manager: one }));
         sites.hear(&heard);
-        assert!(!sites.owns(9), "who gives it has not said so");
+        assert!(!sites.owns(9), "what it owns stands in its own store");
     }
 
     #[test]

@@ -122,6 +122,8 @@ fn seeds() {
         roles: members::Roles::IO,
         alive: true,
         gone: false,
+        retired: false,
+        drained: false,
         incarnation: 3,
         disks: 1,
         gone_disks: 0,

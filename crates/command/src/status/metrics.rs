@@ -235,6 +235,8 @@ fn itself(cx: &Cx, name: &str) -> Member {
         roles: Roles::MEMORY,
         alive: true,
         gone: false,
+        retired: false,
+        drained: false,
         incarnation: cx.incarnation(),
         addresses: Vec::new(),
         disks: 0,

@@ -357,11 +357,12 @@ impl Client {
     pub async fn sync(&self) -> Result<(), Errno> {
         let managers = self.managers();
         let calls = managers.iter().map(|manager| self.sync_at(*manager));
-        node::all(calls).await.into_iter().collect()
+        node::all(calls).await.into_iter().collect::<Result<(), Errno>>()?;
+        if self.0.lost_changes.take() { Err(Errno::ESTALE) } else { Ok(()) }
     }
 
     /// The same of one manager; nothing where that has changed nothing since.
-    async fn sync_at(&self, manager: NodeId) -> Result<(), Errno> {
+    pub(super) async fn sync_at(&self, manager: NodeId) -> Result<(), Errno> {
         let points = {
             let mut managers = self.0.managers.borrow_mut();
             let Some(known) = managers.get_mut(&manager) else { return Ok(()) };

@@ -6,7 +6,8 @@ use crate::buckets::{HASHED, Share};
 use crate::hash::site_of_name;
 use crate::limits::{DEADLINE, HASHED_MAX, KEEP_ALIVE_INTERVAL, RETRY_PAUSE};
 use crate::lookup::Entry;
-use crate::protocol::{CallNumber, Operation};
+use crate::protocol::Operation;
+use std::collections::BTreeSet;
 use std::rc::{Rc, Weak};
 use wire::{Errno, FileId, NodeId, Sites};
 
@@ -52,24 +53,31 @@ impl Client {
     pub(super) async fn route(
         &self,
         operation: &Operation<'_>,
-        mut number: CallNumber,
         message: &[u8],
         style: Style,
     ) -> Result<Vec<u8>, Errno> {
         let end = self.0.cx.now() + style.deadline.unwrap_or(DEADLINE);
         let spread = operation.spread();
         // What is learnt beside it counts for other calls: this one may have been executed where it was sent first.
-        number.by_name = spread.is_some_and(|directory| self.is_hashed(directory));
+        let by_name = spread.is_some_and(|directory| self.is_hashed(directory));
+        let mut numbered = self.take_number(operation, by_name).await;
         loop {
-            let site = operation.site(number.by_name);
-            let manager = site.map_or(self.0.first, |site| self.0.sites.borrow().get(site).manager);
-            match self.send(manager, operation, number, message, style).await {
+            let number = numbered.number;
+            let owner = || {
+                let site = operation.site(number.by_name);
+                site.map_or(self.0.first, |site| self.0.sites.borrow().get(site).manager)
+            };
+            let manager = owner();
+            let is_elsewhere = || owner() != manager;
+            match self.send(manager, operation, number, message, style, &is_elsewhere).await {
                 Err(HASHED) if !number.by_name && spread.is_some() => {
                     spread.into_iter().for_each(|directory| self.note_hashed(directory));
                     if matches!(operation, Operation::GetAttr { .. }) {
                         return Err(HASHED);
                     }
-                    number.by_name = true;
+                    // It was not executed; the site of its name has slots of its own.
+                    drop(numbered);
+                    numbered = self.take_number(operation, true).await;
                     continue;
                 }
                 Err(Errno::ESTALE) if number.by_name => {
@@ -81,7 +89,8 @@ impl Client {
                 Err(Errno::EREMCHG) => return Err(Errno::ETIMEDOUT),
                 result => return result,
             }
-            if !self.learn_sites(manager).await {
+            // It was learnt meanwhile, or the one that was asked is no more.
+            if !is_elsewhere() && !self.learn_sites(manager).await {
                 // It is on its way.
                 self.0.cx.sleep(RETRY_PAUSE).await;
             }
@@ -128,13 +137,19 @@ impl Client {
     /// Asks a manager where sites are; whether something is new.
     pub(super) async fn learn_sites(&self, manager: NodeId) -> bool {
         let number = self.number(0, 0);
-        let asked = self.send(manager, &Operation::Sites {}, number, &[], TABLE).await;
+        let asked = self.send(manager, &Operation::Sites {}, number, &[], TABLE, &|| false).await;
         let Ok(table) = asked.and_then(decoded::<Sites>) else { return false };
         let is_new = self.0.sites.borrow_mut().learn_all(&table);
-        for manager in table.managers() {
-            self.know(manager);
-        }
+        let managers = self.0.sites.borrow().managers();
+        managers.into_iter().for_each(|manager| self.know(manager));
         is_new
+    }
+
+    /// How many sites a manager owns, as far as the first one knows. The manager itself would take this client for one
+    /// that uses it.
+    pub async fn sites_of(&self, manager: NodeId) -> Result<usize, Errno> {
+        let table = self.ask_at(self.0.first, Operation::Sites {}, TABLE).await?;
+        Ok(decoded::<Sites>(table)?.of(manager).count())
     }
 
     /// Starts keepalives to a manager: any of them may get a site with files that the client has open.
@@ -147,16 +162,61 @@ impl Client {
     }
 }
 
+impl Client {
+    /// Ends the session with a manager that owns nothing and has on stable storage what this client changed there;
+    /// whether there is none any more.
+    async fn part_from(&self, manager: NodeId) -> bool {
+        if !self.0.managers.borrow().contains_key(&manager) {
+            return true;
+        }
+        if self.owns(manager) {
+            return false;
+        }
+        match self.sync_at(manager).await {
+            Ok(()) => {}
+            Err(Errno::ESTALE) => self.0.lost_changes.set(true),
+            Err(_) => return false,
+        }
+        if self.ask_at(manager, Operation::Leave {}, SMALL).await.is_err() {
+            return false;
+        }
+        let mut managers = self.0.managers.borrow_mut();
+        // The answer to the last call is all that came since the sync, unless another one was late.
+        let is_clean = managers.get(&manager).is_none_or(|known| {
+            known.unsynced.keys().all(|incarnation| *incarnation == known.incarnation)
+        });
+        let ends = is_clean && !self.owns(manager);
+        if ends {
+            managers.remove(&manager);
+        }
+        ends
+    }
+
+    /// These managers are gone for good, with nothing that was not on stable storage elsewhere.
+    pub fn forget_managers(&self, gone: &BTreeSet<NodeId>) {
+        let mut managers = self.0.managers.borrow_mut();
+        managers.retain(|manager, _| !gone.contains(manager) || self.owns(*manager));
+    }
+
+    /// Whether the manager owns anything, as far as is known here.
+    fn owns(&self, manager: NodeId) -> bool {
+        self.0.sites.borrow().of(manager).next().is_some()
+    }
+}
+
 /// Sends keepalives to one manager until the client ends. One that is away delays no other.
 async fn stay_alive(client: Weak<Inner>, manager: NodeId) {
     while let Some(inner) = client.upgrade() {
         let cx = inner.cx.clone();
         let client = Client(inner, DEADLINE, None);
-        if client.0.left.get() {
+        if client.0.left.get() || !client.managers().contains(&manager) {
             return;
         }
         // A failure is retried; within the lease there are several more.
         let _ = client.keep_alive_at(manager).await;
+        if client.part_from(manager).await {
+            return;
+        }
         drop(client);
         cx.sleep(KEEP_ALIVE_INTERVAL).await;
     }

@@ -5,7 +5,7 @@ use super::Row;
 use crate::foreign::{Part, Want};
 use crate::holds::Tx;
 use wire::field::{Field, Output, fields};
-use wire::{Decoder, Short};
+use wire::{Decoder, NodeId, Short, Sites};
 
 /// Operations, as their numbers on the wire.
 pub(crate) mod op {
@@ -25,6 +25,8 @@ pub(crate) mod op {
     pub const TAKE: u16 = 7;
     /// Tells where sites are ([`wire::Sites`]), and is told.
     pub const TABLE: u16 = 8;
+    /// Gives nothing to the sender any more, which is taken out.
+    pub const REFUSE: u16 = 9;
 
     /// Whether the operation with this number may be executed twice.
     pub fn is_pure(op: u16) -> bool {
@@ -97,3 +99,14 @@ pub(crate) struct Take {
     pub clients: Vec<u64>,
 }
 fields!(Take { site, epoch, clients });
+
+/// A manager is taken out.
+#[derive(Clone, Debug)]
+pub(crate) struct Refuse {
+    pub manager: NodeId,
+    /// A view of the members in which it is retired.
+    pub view: u64,
+    /// Where sites are, as far as it knows.
+    pub sites: Sites,
+}
+fields!(Refuse { manager, view, sites });

@@ -88,6 +88,7 @@ impl<O: Objects> Service<O> {
         }
         self.asked.replace(servers.clone());
         self.told.replace(told);
+        self.sync_handovers().await;
         self.set_stage(Stage::Serving);
         upkeep::spawn(&self);
         self.cx.spawn("names walk", self.clone().walk_objects());
@@ -99,6 +100,17 @@ impl<O: Objects> Service<O> {
             self.cx.spawn("names compare", self.clone().compare_for_ever(all));
         }
         self.tell_for_ever().await;
+    }
+
+    /// Sites that the last incarnation gave away without saying so: others hear of it when no power cut takes it back.
+    async fn sync_handovers(&self) {
+        let open = self.manager.borrow().open_handovers();
+        if open.is_ok_and(|open| open.is_empty()) {
+            return;
+        }
+        while self.sync().await.is_err() {
+            self.cx.sleep(RETRY_INTERVAL).await;
+        }
     }
 
     fn begin_incarnation(

@@ -29,9 +29,14 @@ impl<O: Objects> Service<O> {
             if !manager.sites.owns(site) || manager.sites.is_leaving(site) {
                 return Err(Errno::EREMCHG);
             }
+            if self.retiring.borrow().is_refused(to) {
+                return Err(Errno::EPERM);
+            }
             manager.sites.set_leaving(site, true);
         }
+        self.giving.borrow_mut().insert(site, to);
         let given = self.give_leaving(site, to).await;
+        self.giving.borrow_mut().remove(&site);
         self.manager.borrow_mut().sites.set_leaving(site, false);
         self.released.notify_all();
         given
@@ -48,6 +53,11 @@ impl<O: Objects> Service<O> {
         let (append, clients) = self.manager.borrow_mut().give(site, owner, self.cx.wall())?;
         let posted = self.post(append).await;
         self.note(posted);
+        // A power cut could take the record back, so nobody is told, and nobody serves the site, before.
+        while self.sync().await.is_err() {
+            self.cx.sleep(RETRY_INTERVAL).await;
+        }
+        self.manager.borrow_mut().gave(site, owner);
         self.cx.spawn("names handover", self.clone().tell_taker(site, owner, clients));
         Ok(())
     }
@@ -136,12 +146,9 @@ impl<O: Objects> Service<O> {
         Ok(())
     }
 
-    /// Tells the next owner of a site that it is, as soon as that is on stable storage and until that one has said so;
-    /// then what is left of it here goes.
+    /// Tells the next owner of a site that it is, which is on stable storage, until that one has said so; then what is
+    /// left of it here goes.
     pub(super) async fn tell_taker(self: Rc<Self>, site: u8, owner: SiteOwner, clients: Vec<u64>) {
-        while self.sync().await.is_err() {
-            self.cx.sleep(RETRY_INTERVAL).await;
-        }
         let take = encoded(&Take { site, epoch: owner.epoch, clients });
         while self.ask_manager::<()>(owner.manager, op::TAKE, &take).await.is_err() {
             self.cx.sleep(RETRY_INTERVAL).await;
@@ -157,7 +164,7 @@ impl<O: Objects> Service<O> {
 
     /// Handovers that the last incarnation did not end.
     pub(super) async fn end_handovers(self: Rc<Self>) {
-        if self.may_serve().await.is_err() || self.sync().await.is_err() {
+        if self.may_serve().await.is_err() {
             return;
         }
         let Ok(open) = self.manager.borrow().open_handovers() else { return };

@@ -94,6 +94,7 @@ impl<O: Objects> Service<O> {
             op::DECISION => Ok(encoded(&self.decision(taken(message)?))),
             op::IMPORT => self.import(taken::<Import>(message)?).await.map(|()| Vec::new()),
             op::TAKE => self.take_site(taken::<Take>(message)?).await.map(|()| Vec::new()),
+            op::REFUSE => Ok(encoded(&self.refuse(taken(message)?)?)),
             op::TABLE => {
                 let mut manager = self.manager.borrow_mut();
                 manager.sites.hear(&taken(message)?);
@@ -224,7 +225,15 @@ impl<O: Objects> Service<O> {
     }
 
     async fn follow_decision(self: &Rc<Self>, tx: Tx) {
-        let decision = self.ask_manager(tx.manager, op::DECISION, &encoded(&tx)).await;
+        let decision = match self.retiring.borrow().is_gone(tx.manager) {
+            // It had no decision any more when it went.
+            true => Some(Ok(Decision::Aborted)),
+            false => None,
+        };
+        let decision = match decision {
+            Some(decision) => decision,
+            None => self.ask_manager(tx.manager, op::DECISION, &encoded(&tx)).await,
+        };
         // A failure is retried.
         let _ = match decision {
             Ok(Decision::Committed) => self.finish_for(tx).await,

@@ -5,11 +5,15 @@ use super::{Output, config, finish};
 use names::{Client, Config, Handle, IoServer, VolumeSettings, serve};
 use node::rings::{MetaDone, MetaOp, MetaRoom};
 use rig::{Net, node};
+use std::collections::BTreeSet;
 use store::{MemoryBackend, MemoryLogs, Store};
 use wire::{Errno, NodeId, VolumeId};
 
 /// The manager that the volume is made at.
 pub const FIRST: NodeId = NodeId(1);
+
+/// A view of the members in which all are that are ever there.
+const VIEW: u64 = 1;
 
 /// One manager; it is on the node with its number.
 pub struct Seat {
@@ -19,6 +23,8 @@ pub struct Seat {
     pub handle: Option<Handle>,
     /// Its machine is off.
     pub is_down: bool,
+    /// It was taken out, and its machine is no more.
+    pub is_gone: bool,
     pub syncs: u64,
 }
 
@@ -37,6 +43,7 @@ impl Array {
             incarnation: 1,
             handle: None,
             is_down: false,
+            is_gone: false,
             syncs: 0,
         };
         let net = Net::new(managers + clients);
@@ -48,7 +55,12 @@ impl Array {
 
     /// The same, with the sites spread over all managers.
     pub fn spread(managers: u16, clients: u16) -> Array {
-        let mut array = Array::new(managers, clients);
+        Array::spread_over(managers, managers, clients)
+    }
+
+    /// The same, over the first ones of `all` managers.
+    pub fn spread_over(managers: u16, all: u16, clients: u16) -> Array {
+        let mut array = Array::new(all, clients);
         for site in 1..=u8::MAX {
             let to = u16::from(site) % managers;
             if to > 0 {
@@ -59,6 +71,7 @@ impl Array {
     }
 
     fn start(&mut self, at: usize) {
+        let gone = self.gone();
         let seat = &mut self.seats[at];
         let logs: Vec<_> = seat.logs.contents().collect();
         let store = Store::open(seat.backend.clone(), config(), logs).unwrap();
@@ -68,7 +81,9 @@ impl Array {
         let first = (at > 0).then_some(FIRST);
         let config = Config { volume, servers, witnesses: Vec::new(), scrub: None, first };
         let cx = self.net.nodes[at].cx();
-        seat.handle = Some(serve(cx, config, store, self.objects.clone()).unwrap());
+        let handle = serve(cx, config, store, self.objects.clone()).unwrap();
+        handle.hear_members(0, gone);
+        seat.handle = Some(handle);
         seat.is_down = false;
     }
 
@@ -104,6 +119,45 @@ impl Array {
     pub fn give(&mut self, from: usize, site: u8, to: NodeId) -> Result<(), Errno> {
         let handle = self.seats[from].handle.clone().unwrap();
         self.run(from, async move { handle.give(site, to).await })
+    }
+
+    fn gone(&self) -> BTreeSet<NodeId> {
+        let is_gone = |at: &usize| self.seats[*at].is_gone;
+        (0..self.seats.len()).filter(is_gone).map(|at| NodeId(at as u16 + 1)).collect()
+    }
+
+    /// The managers that were not taken out, but for this one.
+    pub fn others(&self, at: usize) -> Vec<NodeId> {
+        let is_there = |other: &usize| *other != at && !self.seats[*other].is_gone;
+        let others = (0..self.seats.len()).filter(is_there);
+        others.map(|other| NodeId(other as u16 + 1)).collect()
+    }
+
+    /// Gives to others what a manager owns; whether it has drained.
+    pub fn drain(&mut self, at: usize) -> Result<(), Errno> {
+        let (others, handle) = (self.others(at), self.seats[at].handle.clone().unwrap());
+        let own: Vec<u8> = handle.sites().of(NodeId(at as u16 + 1)).collect();
+        for site in own {
+            // What is in use, or whose next owner is away, is given by the next call.
+            let _ = self.give(at, site, others[usize::from(site) % others.len()]);
+        }
+        self.run(at, async move { handle.drain(VIEW, others).await })
+    }
+
+    /// Takes a manager out, whose machine is then no more.
+    pub fn take_out(&mut self, at: usize) {
+        let mut tries = 0;
+        while let Err(errno) = self.drain(at) {
+            tries += 1;
+            assert!(tries < 60, "it does not drain: {errno}");
+            self.turns(1_000);
+        }
+        self.cut(at);
+        self.seats[at].is_gone = true;
+        let gone = self.gone();
+        for handle in self.seats.iter().filter_map(|seat| seat.handle.as_ref()) {
+            handle.hear_members(0, gone.clone());
+        }
     }
 
     pub fn turn(&mut self) {
