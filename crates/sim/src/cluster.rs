@@ -152,6 +152,9 @@ async fn site_mover(cx: Cx, manager: impl Fn() -> Option<names::Handle>, manager
     }
 }
 
+/// Between two looks for empty directories.
+const HASH_PAUSE: Duration = Duration::from_secs(1);
+
 /// An I/O server with a disk or more.
 pub fn server(
     manager: NodeId,
@@ -173,7 +176,7 @@ pub fn server(
 /// A mount, which may also move columns now and then, or keep backups of the names.
 pub fn mount(
     manager: NodeId,
-    (moves_per_minute, widens_per_minute): (u32, u32),
+    (moves_per_minute, widens_per_minute, hashes): (u32, u32, bool),
     lends_mib: u32,
     backups: Option<Backups>,
 ) -> Role {
@@ -185,6 +188,10 @@ pub fn mount(
         if let Some(pause) = Duration::from_secs(60).checked_div(widens_per_minute) {
             let (cx, names) = (&boot.cx, names::Client::new(&boot.cx, manager, VOLUME));
             cx.spawn("widener", widener(cx.clone(), names, pause));
+        }
+        if hashes {
+            let names = names::Client::new(&boot.cx, manager, VOLUME);
+            boot.cx.spawn("hasher", hasher(boot.cx.clone(), names));
         }
         if let Some(backups) = backups.clone() {
             let (cx, names) = (&boot.cx, names::Client::new(&boot.cx, manager, VOLUME));
@@ -215,6 +222,32 @@ async fn widener(cx: Cx, names: names::Client, pause: Duration) {
         cx.sleep(pause).await;
         let _ = widen_one(&cx, &names).await;
     }
+}
+
+/// One who has directories hashed while they are empty.
+async fn hasher(cx: Cx, names: names::Client) {
+    loop {
+        // What is not done for want of a manager is done another time.
+        let _ = hash_all(&names).await;
+        cx.sleep(HASH_PAUSE).await;
+    }
+}
+
+async fn hash_all(names: &names::Client) -> Result<(), Errno> {
+    let mut directories = vec![FileId::ROOT];
+    while let Some(directory) = directories.pop() {
+        let listing = names.read_directory(&Who::ROOT, directory, 0, 16 << 10, false).await?;
+        let is_below = |entry: &names::ListingEntry| {
+            entry.kind == FileKind::Directory && !matches!(&entry.name[..], b"." | b"..")
+        };
+        directories.extend(listing.entries.iter().filter(|entry| is_below(entry)).map(|e| e.file));
+        match names.hash_directory(&Who::ROOT, directory).await {
+            // It has names, or has gone meanwhile.
+            Ok(()) | Err(Errno::ENOTEMPTY | Errno::ESTALE) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
 }
 
 async fn widen_one(cx: &Cx, names: &names::Client) -> Result<(), Errno> {
@@ -281,7 +314,8 @@ pub fn roles(experiment: &Experiment, bugs: u128) -> Roles {
     let scrub = experiment.shape.scrub();
     let servers = servers.into_iter().map(|id| IoServer { disks, ..IoServer::from(id) });
     let servers: Vec<IoServer> = servers.collect();
-    let changes = (experiment.shape.moves_per_minute, experiment.shape.widens_per_minute);
+    let shape = &experiment.shape;
+    let changes = (shape.moves_per_minute, shape.widens_per_minute, shape.hashes);
     let backups = Backups::default();
     let taken = experiment.restores().then(|| backups.clone());
     let salvages = experiment.salvages();

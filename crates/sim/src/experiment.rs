@@ -71,6 +71,8 @@ pub struct Shape {
     pub clock_skew_ms: u64,
     /// How often in a minute each mount has a column of some file moved to some disk.
     pub moves_per_minute: u32,
+    /// Whether each mount has directories hashed that are found empty.
+    pub hashes: bool,
     /// How often in a minute each mount has some file get columns.
     pub widens_per_minute: u32,
     /// Memory that every machine lends to network memory, in MiB; at 0 there is none. A program on each keeps pages
@@ -102,6 +104,7 @@ impl Default for Shape {
             file_kib: 256,
             clock_skew_ms: 500,
             moves_per_minute: 0,
+            hashes: false,
             widens_per_minute: 0,
             lend_mib: 0,
             scrub_seconds: 0,
