@@ -1,14 +1,14 @@
 //! Hashed directories: their names are spread over all sites, each at the site of its hash, and so are the files that
 //! are made in them.
 //!
-//! What a site has of such a directory is a *bucket*: a record of the directory's own form, with the permissions and
-//! the policy of the directory, and with times, links and entries of the names that are there. So who makes, finds or
-//! removes a name needs that one site. The directory's record stays where it was; who wants to know all of the
-//! directory asks every site, and who changes its attributes, or removes it, changes all buckets in one operation.
+//! Each site has a *bucket* of such a directory: a record of the directory's own form, with its permissions and policy,
+//! and with times, links and entries of the names at this site. So an operation on a name needs one site. The
+//! directory's own record stays where it was; its attributes are the sum over all buckets, and a change of them, or its
+//! removal, changes all buckets in one operation.
 
 use crate::hash::site_of_name;
 use crate::hashing::SiteSet;
-use crate::keys::{self, Place};
+use crate::keys::{self, BucketId};
 use crate::lookup::Entry;
 use crate::permissions::Who;
 use crate::protocol::Operation;
@@ -17,7 +17,7 @@ use crate::transaction::{CallName, Transaction};
 use wire::field::fields;
 use wire::{Attr, Errno, FileId, SITES};
 
-/// The names of the directory are at the sites of their hashes: who asks is to ask there.
+/// The directory is hashed: the request belongs to the site of the name.
 pub const HASHED: Errno = Errno::ENOTUNIQ;
 
 /// What a manager has of a hashed directory.
@@ -73,19 +73,19 @@ impl Transaction<'_> {
                 return Ok(inode);
             }
         }
-        self.bucket(Place { directory: parent, site: site_of_name(parent, name) })
+        self.bucket(BucketId { directory: parent, site: site_of_name(parent, name) })
     }
 
     /// Where the name is.
-    pub(crate) fn place_of(&self, parent: FileId, name: &[u8]) -> Place {
+    pub(crate) fn place_of(&self, parent: FileId, name: &[u8]) -> BucketId {
         match self.hashed.has(parent) {
-            true => Place { directory: parent, site: site_of_name(parent, name) },
+            true => BucketId { directory: parent, site: site_of_name(parent, name) },
             false => parent.into(),
         }
     }
 
-    /// ENOTUNIQ for what is to be asked at the site of a name, or of every manager; ESTALE for what is asked there of a
-    /// directory that is gone.
+    /// ENOTUNIQ for a request that belongs to the site of its name, or to every manager; ESTALE for one that came to the
+    /// site of its name when the directory is gone.
     pub(crate) fn check_route(
         &self,
         operation: &Operation<'_>,
@@ -94,7 +94,7 @@ impl Transaction<'_> {
         let Some(directory) = operation.spread() else { return Ok(()) };
         let is_by_name = call.site != directory.site();
         if !self.hashed.has(directory) {
-            let place = Place { directory, site: call.site };
+            let place = BucketId { directory, site: call.site };
             return if is_by_name { self.bucket(place).map(drop) } else { Ok(()) };
         }
         let is_of_all = matches!(operation, Operation::GetAttr { .. }) && !self.sites.is_alone();
@@ -102,7 +102,7 @@ impl Transaction<'_> {
         if is_of_all || is_elsewhere { Err(HASHED) } else { Ok(()) }
     }
 
-    pub(crate) fn bucket(&self, place: Place) -> Result<Inode, Errno> {
+    pub(crate) fn bucket(&self, place: BucketId) -> Result<Inode, Errno> {
         let mut inode: Inode = self.record(&keys::bucket(place))?.ok_or(Errno::ESTALE)?;
         inode.directory_mut().ok_or(Errno::EIO)?.bucket = Some(place.site);
         Ok(inode)
@@ -111,7 +111,7 @@ impl Transaction<'_> {
     /// All buckets of a hashed directory, by their sites; of what is lacking all is asked for at once.
     pub(crate) fn buckets(&self, directory: FileId) -> Result<Vec<Inode>, Errno> {
         let all: Vec<_> =
-            (0..=u8::MAX).map(|site| self.bucket(Place { directory, site })).collect();
+            (0..=u8::MAX).map(|site| self.bucket(BucketId { directory, site })).collect();
         all.into_iter().collect()
     }
 
@@ -150,7 +150,7 @@ impl Transaction<'_> {
 
     /// Whether there is any; so all of them are held, wherever they are.
     fn has_buckets(&self, directory: FileId) -> Result<bool, Errno> {
-        let found = (0..=u8::MAX).map(|site| self.get(&keys::bucket(Place { directory, site })));
+        let found = (0..=u8::MAX).map(|site| self.get(&keys::bucket(BucketId { directory, site })));
         let found: Vec<_> = found.collect();
         Ok(found.into_iter().collect::<Result<Vec<_>, _>>()?.iter().any(Option::is_some))
     }
@@ -180,7 +180,7 @@ impl Transaction<'_> {
     pub(crate) fn forget_buckets(&mut self, inode: &Inode) {
         if inode.directory().is_some_and(|directory| directory.is_hashed) {
             let directory = inode.attr.file;
-            (0..=u8::MAX).for_each(|site| self.delete(keys::bucket(Place { directory, site })));
+            (0..=u8::MAX).for_each(|site| self.delete(keys::bucket(BucketId { directory, site })));
         }
     }
 
@@ -206,7 +206,7 @@ impl Transaction<'_> {
             share.own = Some(self.entry_of(&self.inode(file)?));
         }
         for site in self.hashed.sites(file).filter(|site| self.sites.owns(*site)) {
-            share.add(site, &self.bucket(Place { directory: file, site })?.attr);
+            share.add(site, &self.bucket(BucketId { directory: file, site })?.attr);
         }
         Ok(share)
     }

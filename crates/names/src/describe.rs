@@ -4,7 +4,7 @@
 //! when more changed at once than is kept, are found again by a walk over the names.
 
 use crate::changed::{Changed, Known, Spot, spot_of};
-use crate::keys::{self, Place};
+use crate::keys::{self, BucketId};
 use crate::limits::DESCRIBED_SCAN_MAX;
 use crate::manager::Manager;
 use crate::record::{Named, Regular};
@@ -151,7 +151,7 @@ impl Transaction<'_> {
         let parent = self.inode(directory).ok()?.directory()?.parent;
         // In a hashed directory it is where its name is, if it was made there.
         let site = if self.hashed.has(parent) { directory.site() } else { parent.site() };
-        let prefix = keys::names(Place { directory: parent, site });
+        let prefix = keys::names(BucketId { directory: parent, site });
         for (key, value) in self.scan(&prefix, None, DESCRIBED_SCAN_MAX).ok()? {
             let Ok(named) = Self::decoded::<Named>(&value) else { continue };
             if let (FileKind::Directory, Some(spot)) = (named.kind, spot_of(&key)) {

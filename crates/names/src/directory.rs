@@ -8,7 +8,7 @@
 //! owns them. A manager lists as far as it has the buckets and says where the listing goes on; each bucket ends where
 //! it ended when the listing came to it.
 
-use crate::keys::{self, Place};
+use crate::keys::{self, BucketId};
 use crate::lookup::Entry;
 use crate::permissions::{READ, Who};
 use crate::record::{Listed, Policy};
@@ -163,7 +163,7 @@ impl Transaction<'_> {
         let listing = Listing { until, directory, ..Listing::default() };
         let mut collector = Collector { site: first, room: bytes, plus, listing };
         loop {
-            let place = Place { directory: file, site: collector.site };
+            let place = BucketId { directory: file, site: collector.site };
             if !self.sites.owns(place.site) {
                 collector.listing.next = u64::from(place.site) << POSITION_BITS | PARENT;
                 return Ok(collector.listing);
@@ -220,7 +220,7 @@ impl Transaction<'_> {
     fn list_names(
         &self,
         collector: &mut Collector,
-        place: Place,
+        place: BucketId,
         mut after: u64,
     ) -> Result<bool, Errno> {
         let prefix = keys::positions(place);

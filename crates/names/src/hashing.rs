@@ -1,6 +1,6 @@
 //! Which directories are hashed, as far as a manager has something of them.
 
-use crate::keys::{self, Place};
+use crate::keys::{self, BucketId};
 use std::collections::BTreeMap;
 use wire::field::{Field, Output};
 use wire::{Decoder, FileId, SITES, Short};
@@ -68,7 +68,7 @@ impl Hashed {
     }
 
     /// There is such a bucket, or there is none any more.
-    pub fn set(&mut self, place: Place, exists: bool) {
+    pub fn set(&mut self, place: BucketId, exists: bool) {
         let sites = self.0.entry(place.directory).or_default();
         match exists {
             true => drop(sites.insert(place.site)),
@@ -92,7 +92,7 @@ impl Hashed {
         match self.has(directory) {
             false => vec![keys::names(directory.into())],
             true => {
-                let places = self.sites(directory).map(|site| Place { directory, site });
+                let places = self.sites(directory).map(|site| BucketId { directory, site });
                 places.map(keys::names).collect()
             }
         }
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn a_directory_is_known_as_hashed_while_there_is_a_bucket() {
         let mut hashed = Hashed::default();
-        let place = |site| Place { directory: FileId(77), site };
+        let place = |site| BucketId { directory: FileId(77), site };
         hashed.set(place(3), true);
         hashed.set(place(200), true);
         assert_eq!(hashed.sites(FileId(77)).collect::<Vec<_>>(), [3, 200]);

@@ -59,23 +59,23 @@ pub enum Table {
     Bucket = 23,
 }
 
-/// Where a name of a directory is: at the directory's site, or at one of those that a hashed one's names are at.
+/// A site's part of the names of a directory: all of them at the directory's own site, or a bucket of a hashed one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct BucketId {
     /// The directory.
     pub directory: FileId,
     /// Where the name is.
     pub site: u8,
 }
 
-impl From<FileId> for Place {
+impl From<FileId> for BucketId {
     /// Of a directory that is not hashed.
-    fn from(directory: FileId) -> Place {
-        Place { directory, site: directory.site() }
+    fn from(directory: FileId) -> BucketId {
+        BucketId { directory, site: directory.site() }
     }
 }
 
-impl Place {
+impl BucketId {
     fn key(self, table: Table, rest: &[u8]) -> Vec<u8> {
         key(self.site, table, &[&self.directory.0.to_be_bytes(), rest])
     }
@@ -143,34 +143,34 @@ pub fn inode(file: FileId) -> Vec<u8> {
 }
 
 /// The entry `name` of a directory.
-pub fn name(place: Place, name: &[u8]) -> Vec<u8> {
+pub fn name(place: BucketId, name: &[u8]) -> Vec<u8> {
     place.key(Table::Name, name)
 }
 
 /// The prefix of all entries of a directory at a site, by name.
-pub fn names(place: Place) -> Vec<u8> {
+pub fn names(place: BucketId) -> Vec<u8> {
     place.key(Table::Name, &[])
 }
 
 /// The entry at `position` of a directory.
-pub fn position(place: Place, position: u64) -> Vec<u8> {
+pub fn position(place: BucketId, position: u64) -> Vec<u8> {
     place.key(Table::Position, &position.to_be_bytes())
 }
 
 /// The prefix of all entries of a directory at a site, by position.
-pub fn positions(place: Place) -> Vec<u8> {
+pub fn positions(place: BucketId) -> Vec<u8> {
     place.key(Table::Position, &[])
 }
 
 /// What a site has of a hashed directory.
-pub fn bucket(place: Place) -> Vec<u8> {
+pub fn bucket(place: BucketId) -> Vec<u8> {
     place.key(Table::Bucket, &[])
 }
 
 /// Where the record with this key is, if it is a bucket.
-pub fn bucket_of(key: &[u8]) -> Option<Place> {
+pub fn bucket_of(key: &[u8]) -> Option<BucketId> {
     let is_bucket = key.get(1) == Some(&(Table::Bucket as u8));
-    is_bucket.then(|| Some(Place { directory: file_of(key)?, site: key[0] }))?
+    is_bucket.then(|| Some(BucketId { directory: file_of(key)?, site: key[0] }))?
 }
 
 /// An extended attribute.
@@ -328,7 +328,7 @@ mod tests {
     #[test]
     fn positions_sort_as_they_count_and_sites_apart() {
         let directory = FileId::new(7, 3);
-        let place = Place::from(directory);
+        let place = BucketId::from(directory);
         assert!(position(place, 255) < position(place, 256));
         assert_eq!(position(place, 1)[0], 7);
         assert!(position(FileId::new(6, 9).into(), 9) < position(place, 0));
@@ -338,7 +338,7 @@ mod tests {
     #[test]
     fn what_a_site_has_of_a_directory_is_held_there() {
         let directory = FileId::new(7, 3);
-        let (own, other) = (Place::from(directory), Place { directory, site: 9 });
+        let (own, other) = (BucketId::from(directory), BucketId { directory, site: 9 });
         assert_eq!(subject(&bucket(own)), Some(directory));
         assert_eq!(subject(&inode(directory)), Some(directory));
         let held = subject(&bucket(other)).unwrap();

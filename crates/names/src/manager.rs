@@ -8,7 +8,7 @@ use crate::changed::Changed;
 use crate::foreign::{Foreign, Parts, Stop};
 use crate::hashing::Hashed;
 use crate::holds::{Holds, Tx};
-use crate::keys::{self, Place, Table};
+use crate::keys::{self, BucketId, Table};
 use crate::locks::Locks;
 use crate::open_error::{OpenError, damaged};
 use crate::opens::{Holder, Opens};
@@ -306,7 +306,7 @@ impl Manager {
             self.removing.insert(key_file(&key)?);
         }
         for (key, _) in self.table(site, Table::Bucket)? {
-            self.hashed.set(Place { directory: key_file(&key)?, site }, true);
+            self.hashed.set(BucketId { directory: key_file(&key)?, site }, true);
         }
         for (key, value) in self.table(site, Table::Restored)? {
             self.restoration.change(None, Some(damaged(&key, &value)?));

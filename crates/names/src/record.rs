@@ -6,7 +6,7 @@
 //! The placement of a new file's columns is [`Policy::layout`].
 
 use crate::foreign::Part;
-use crate::keys::Place;
+use crate::keys::BucketId;
 use crate::servers::{IoServer, homes_of};
 use wire::field::{Field, Output, fields};
 use wire::layout::{UNIT_BYTES_DEFAULT, WIDTH_MAX};
@@ -316,9 +316,9 @@ impl Inode {
     }
 
     /// Where the names are of which this record, of a directory or of a bucket, counts the entries.
-    pub fn place(&self) -> Place {
+    pub fn place(&self) -> BucketId {
         let bucket = self.directory().and_then(|directory| directory.bucket);
-        Place { directory: self.attr.file, site: bucket.unwrap_or(self.attr.file.site()) }
+        BucketId { directory: self.attr.file, site: bucket.unwrap_or(self.attr.file.site()) }
     }
 
     /// Its attributes change.

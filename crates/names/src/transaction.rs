@@ -5,7 +5,7 @@ use crate::foreign::{Act, Foreign, Needs, Parts, Want, Write};
 use crate::hash::hash;
 use crate::hashing::Hashed;
 use crate::holds::Holds;
-use crate::keys::{self, Place};
+use crate::keys::{self, BucketId};
 use crate::limits::CHANGES_BYTES_MAX;
 use crate::locks::Locks;
 use crate::opens::{Holder, Opens};
@@ -276,18 +276,18 @@ impl Transaction<'_> {
     /// Writes the record of a file, or of a bucket.
     pub(crate) fn put_inode(&mut self, inode: &Inode) {
         let key = match inode.directory().and_then(|directory| directory.bucket) {
-            Some(site) => keys::bucket(Place { directory: inode.attr.file, site }),
+            Some(site) => keys::bucket(BucketId { directory: inode.attr.file, site }),
             None => keys::inode(inode.attr.file),
         };
         self.put(key, encoded(inode));
     }
 
-    pub(crate) fn named(&self, place: Place, name: &[u8]) -> Result<Option<Named>, Errno> {
+    pub(crate) fn named(&self, place: BucketId, name: &[u8]) -> Result<Option<Named>, Errno> {
         self.record(&keys::name(place, name))
     }
 
     /// The entry of a name that keeps or takes over a position.
-    pub(crate) fn put_name(&mut self, place: Place, name: &[u8], named: Named) {
+    pub(crate) fn put_name(&mut self, place: BucketId, name: &[u8], named: Named) {
         let listed = Listed { file: named.file, kind: named.kind, name: name.into() };
         self.put(keys::name(place, name), encoded(&named));
         self.put(keys::position(place, named.position), encoded(&listed));
@@ -393,7 +393,7 @@ impl Transaction<'_> {
     }
 
     /// Where a new directory goes (mkdir switching): to the site of its hash, or with its parent.
-    pub(crate) fn site_for(&self, policy: &Policy, parent: Place, name: &[u8]) -> u8 {
+    pub(crate) fn site_for(&self, policy: &Policy, parent: BucketId, name: &[u8]) -> u8 {
         let hash = hash(parent.directory, name);
         // As many go elsewhere as are to be elsewhere in the end, where that is more than the volume says.
         let share = 1000 - 1000 / self.sites.managers() as u64;
