@@ -84,8 +84,8 @@ impl Transaction<'_> {
         }
     }
 
-    /// ENOTUNIQ for a request that belongs to the site of its name, or to every manager; ESTALE for one that came to the
-    /// site of its name when the directory is gone.
+    /// ENOTUNIQ for a request that belongs to the site of its name, or to every manager; ESTALE for one that came to
+    /// the site of its name when the directory is gone.
     pub(crate) fn check_route(
         &self,
         operation: &Operation<'_>,

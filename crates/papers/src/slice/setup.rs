@@ -117,7 +117,12 @@ impl Setup {
             let role = cluster::server(MANAGER, CACHE_BYTES, 0, None, None);
             add(&mut world, server, (self.disks, SERVER_BYTES), role);
         }
-        add(&mut world, self.client(), (0, CLIENT_BYTES), cluster::mount(MANAGER, (0, 0), 0, None));
+        add(
+            &mut world,
+            self.client(),
+            (0, CLIENT_BYTES),
+            cluster::mount(MANAGER, (0, 0, false), 0, None),
+        );
         world.nodes().into_iter().for_each(|node| world.start(node));
         Ok(world)
     }
