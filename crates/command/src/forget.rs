@@ -111,7 +111,8 @@ fn explained(error: VolumeError, arguments: &cli::Forget) -> ToolError {
              declared gone"
         ),
         (Errno::EPERM, _) => format!(
-            "{name} keeps the names and is the only one that does: the last manager of a cluster cannot be declared gone"
+            "{name} is a file manager, whose names have one copy, at it: one that is up is taken out first with `trapeze rebalance \
+             --off {name}`, which the first manager cannot be; one that is down has to be started again"
         ),
         _ => return error.into(),
     })

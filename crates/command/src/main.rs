@@ -29,6 +29,7 @@ mod salvage;
 mod serve;
 mod simulate;
 mod status;
+mod take_out;
 mod tools;
 mod undo;
 

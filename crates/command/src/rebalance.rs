@@ -9,8 +9,10 @@
 //! the manager makes each move whole or leaves the file as it was.
 
 use crate::cli;
+use crate::take_out;
 use crate::tools::{ToolError, close, volume};
 use files::cluster::gone_disks;
+use members::Roles;
 use names::{IoServer, homes_of};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -101,15 +103,40 @@ struct Run<'a> {
 pub fn rebalance(arguments: &cli::Rebalance) -> Result<()> {
     let mut volume = volume(&arguments.target)?;
     let names = volume.server_names();
+    let mut leaving = Vec::new();
+    let mut is_of_disks = retirements(arguments).next().is_none();
     for (name, retired) in retirements(arguments) {
-        let server = names.iter().find(|(_, known)| *known == name).map(|(id, _)| *id);
-        let server = server.ok_or_else(|| ToolError::Usage(unknown(name, &names)))?;
-        volume.retire(server, retired)?;
         let members = volume.server_members();
-        if retired && members.iter().any(|member| member.id == server && !member.alive) {
+        let member = members.iter().find(|member| member.name == *name && !member.gone);
+        let member = member.ok_or_else(|| ToolError::Usage(unknown(name, &names)))?;
+        if take_out::is_one(member) {
+            take_out::mark(&mut volume, member, retired)?;
+            leaving.extend(retired.then(|| member.clone()));
+        }
+        if !member.roles.contains(Roles::IO) {
+            continue;
+        }
+        is_of_disks = true;
+        volume.retire(member.id, retired)?;
+        if retired && !member.alive {
             return Err(ToolError::Usage(away(name)));
         }
     }
+    if is_of_disks {
+        move_columns(arguments, &mut volume, names)?;
+    }
+    for member in &leaving {
+        take_out::wait(&mut volume, member, arguments.target.json)?;
+    }
+    close(volume)
+}
+
+/// Moves columns until every disk holds about the same, and retired ones nothing.
+fn move_columns(
+    arguments: &cli::Rebalance,
+    volume: &mut Volume,
+    names: BTreeMap<NodeId, String>,
+) -> Result<()> {
     let loads = Loads::new(&volume.servers()?);
     if loads.open.is_empty() {
         let text =
@@ -119,8 +146,7 @@ pub fn rebalance(arguments: &cli::Rebalance) -> Result<()> {
     let bar = progress::bytes_moved("moved");
     let gone = gone_disks(volume.server_members().iter()).into_iter().collect();
     let (done, names_unread) = (Done::default(), false);
-    let asked = &mut volume;
-    let mut run = Run { arguments, volume: asked, loads, names, gone, done, names_unread, bar };
+    let mut run = Run { arguments, volume, loads, names, gone, done, names_unread, bar };
     run.walk(&mut |run, _, placed| {
         run.loads.note(placed);
         Ok(())
@@ -129,9 +155,7 @@ pub fn rebalance(arguments: &cli::Rebalance) -> Result<()> {
     run.walk(&mut |run, path, placed| run.settle(path, placed))?;
     run.bar.finish_and_clear();
     run.show();
-    let skipped = run.done.skipped;
-    close(volume)?;
-    match skipped {
+    match run.done.skipped {
         0 => Ok(()),
         count => Err(ToolError::Usage(format!(
             "{count} columns and directories are named above that cannot be moved or read now: their files were in use, a server is \

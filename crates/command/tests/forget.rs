@@ -55,7 +55,7 @@ fn a_dead_server_costs_its_files_and_one_that_is_forgotten_no_time() {
     let mut cluster = Cluster::bare(3);
     let target = fill(&cluster);
     assert!(refusal(&["forget", "-c", &target, "io2"]).contains("io2 is up"));
-    assert!(refusal(&["forget", "-c", &target, "manager"]).contains("last manager"));
+    assert!(refusal(&["forget", "-c", &target, "manager"]).contains("is a file manager"));
     let unknown = refusal(&["forget", "-c", &target, "io9"]);
     assert!(unknown.contains("no server named io9; it has manager, io1"), "{unknown}");
     cluster.processes.kill_server(2).unwrap();

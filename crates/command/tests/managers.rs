@@ -151,6 +151,73 @@ fn started(arguments: &[&str]) -> Ended {
     Ended(command.args(arguments).stdout(Stdio::null()).spawn().unwrap())
 }
 
+/// Makes, renames and removes in all directories until the file `stop` is there, and leaves the same tree.
+const BUSY: &str = r#"
+set -e
+while [ ! -e stop ]; do
+    for i in $(seq 40 79); do echo busy > tree/d$i/busy; mv tree/d$i/busy tree/d$(( (i - 39) % 40 + 40 ))/moved; done
+    rm tree/d*/moved
+done
+"#;
+
+#[test]
+fn a_manager_is_taken_out_under_load_and_forgotten() {
+    if cannot_mount() {
+        return;
+    }
+    let shape = Shape { managers: 3, ..Shape::prefaulted(2) };
+    let mut cluster = Cluster::shaped(&shape);
+    let dir = cluster.processes.mount_point().with_file_name("cluster");
+    let target = cluster.processes.target();
+    until_spread(text(&dir), 3);
+    cluster.processes.mount().unwrap();
+    let point = cluster.processes.mount_point().to_path_buf();
+    shell(&point, 120, WORK);
+    let first = refusal(&["rebalance", "-c", &target, "--off", "manager"]);
+    assert!(first.contains("the first manager cannot be taken out"), "{first}");
+    let owns = refusal(&["forget", "-c", &target, "manager3"]);
+    assert!(owns.contains("rebalance --off manager3"), "{owns}");
+
+    let working = {
+        let point = point.clone();
+        std::thread::spawn(move || shell(&point, 240, BUSY))
+    };
+    // The command, the manager that goes and one that stays are killed meanwhile.
+    let mut taking = started(&["rebalance", "-c", &target, "--off", "manager3"]);
+    std::thread::sleep(Duration::from_millis(500));
+    taking.0.kill().unwrap();
+    for number in [4, 3, 0] {
+        cluster.crash(number, Duration::from_millis(300));
+        std::thread::sleep(Duration::from_millis(700));
+    }
+    let out = trapeze(&["rebalance", "-c", &target, "--off", "manager3"]);
+    let (said, why) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    assert!(said.contains("manager3 owns no names any more"), "{said}{why}");
+    let status = trapeze(&["status", "-c", &target, "--all"]);
+    let status = String::from_utf8_lossy(&status.stdout).into_owned();
+    assert!(status.contains("owns no names, may be stopped"), "{status}");
+    cluster.processes.kill_server(4).unwrap();
+    let end = Instant::now() + Duration::from_secs(60);
+    while !trapeze(&["forget", "-c", &target, "manager3"]).status.success() {
+        assert!(Instant::now() < end, "its lease does not end");
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    fs::write(point.join("stop"), "").unwrap();
+    working.join().expect("the work succeeds");
+    fs::remove_file(point.join("stop")).unwrap();
+    assert_eq!(shell(&point, 60, LISTED).trim(), expected());
+    until_spread(text(&dir), 2);
+
+    cluster.processes.kill_server(3).unwrap();
+    std::thread::sleep(Duration::from_secs(11));
+    let away = refusal(&["rebalance", "-c", &target, "--off", "manager2"]);
+    assert!(away.contains("manager2 is down and owns 128 of 256 sites"), "{away}");
+    cluster.processes.start_server(3).unwrap();
+    assert_eq!(shell(&point, 60, LISTED).trim(), expected());
+    assert!(shell(&point, 60, "rm -r tree && ls").is_empty());
+    cluster.processes.take_server(3).unwrap().kill().unwrap();
+}
+
 /// A machine joins as a manager while the volume is in use, and gets its share of what is there.
 #[test]
 fn a_manager_that_joins_takes_over_its_share() {

@@ -4,7 +4,7 @@
 
 use super::{At, O_RDWR, Result, Volume};
 use crate::config::MANAGER_NODE;
-use members::{Forget, Member};
+use members::{Forget, Member, Retire};
 use names::{Aside, Entry, IoServer, Who};
 use node::rings::FileOp;
 use std::collections::BTreeMap;
@@ -77,6 +77,24 @@ impl Volume {
         let (cx, manager) = (self.running.host.node().cx().clone(), NodeId(MANAGER_NODE));
         let asked = self.block_on(async move { members::forget(&cx, manager, forget).await })?;
         asked.at(Path::new("the members"))
+    }
+
+    /// A file manager is to give away what it owns, or to own a share again; on stable storage.
+    pub fn retire_manager(&mut self, retire: Retire) -> Result<()> {
+        let (cx, manager) = (self.running.host.node().cx().clone(), NodeId(MANAGER_NODE));
+        let asked = self.block_on(async move { members::retire(&cx, manager, retire).await })?;
+        asked.at(Path::new("the members"))
+    }
+
+    /// How many sites a file manager owns, as far as the first one knows.
+    pub fn sites_of(&mut self, manager: NodeId) -> Result<usize> {
+        self.asked(Path::new("the managers"), async move |names| names.sites_of(manager).await)
+    }
+
+    /// Waits that long.
+    pub fn pause(&mut self, span: Duration) -> Result<()> {
+        let cx = self.running.host.node().cx().clone();
+        self.block_on(async move { cx.sleep(span).await })
     }
 
     /// Bytes of a regular file that its layout has on these disks, one bit each; holes count.

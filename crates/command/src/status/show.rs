@@ -68,6 +68,7 @@ fn print_all_json(told: &[Told], troubles: &[String]) {
         print_json(&json!({
             "node": member.id.0, "name": member.name, "roles": role_names(member), "alive": member.alive,
             "gone": member.gone, "gone_disks": member.gone_disks,
+            "retired": member.retired, "drained": member.drained,
             "lease_ms": lease.filter(|lease| lease.alive).map(|lease| lease.ms),
             "down_ms": lease.filter(|lease| !lease.alive).map(|lease| lease.ms),
             "incarnation": member.incarnation, "addresses": member.addresses, "report": report, "error": error,
@@ -125,6 +126,8 @@ pub(super) fn state(told: &Told) -> [String; 2] {
     match (&told.report, told.member.alive) {
         (_, false) => ["DOWN".into(), format!("ended {lease} ago")],
         (Some(Err(errno)), true) => [format!("no answer: {errno}"), lease],
+        _ if told.member.drained => ["up, owns no names, may be stopped".into(), lease],
+        _ if told.member.retired => ["up, gives its names away".into(), lease],
         _ => ["up".into(), lease],
     }
 }
