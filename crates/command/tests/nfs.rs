@@ -4,14 +4,12 @@ use crate::common::{
     Up, cannot_mount, ended_by_signals, free_ports, lacks, pattern, program, refusal, shell, skip,
     text,
 };
+use nfs::client::{Caller, Reply, Request};
 use nfs::mount::{self, DirPath, MntResult};
-use nfs::rpc::{Call, Credential, Reply, System};
 use nfs::v3::{
-    Args, AttrFailure, CommitArgs, CommitOk, CreateArgs, CreateHow, CreateOk, DirOpArgs, Handle,
-    LookupOk, Outcome, PROGRAM, Path as Name, Sattr, StableHow, Status, WccData, WriteArgs,
-    WriteOk,
+    Args, CommitArgs, CommitOk, CreateArgs, CreateHow, DirOpArgs, Handle, Outcome, Path as Name,
+    Results, Sattr, StableHow, Status, WriteOk,
 };
-use nfs::xdr::{decoded, encoded};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -134,7 +132,7 @@ fn root_of_a_client_is_nobody_unless_the_export_says_else() {
 /// One connection, one call at a time.
 pub struct Client {
     stream: TcpStream,
-    xid: u32,
+    calls: nfs::client::Client,
 }
 
 impl Client {
@@ -149,53 +147,42 @@ impl Client {
             std::thread::sleep(Duration::from_millis(50));
         };
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Client { stream, xid: 0 }
+        Client { stream, calls: nfs::client::Client::new(Caller::default(), 0) }
     }
 
-    fn call(&mut self, program: u32, procedure: u32, arguments: &[u8]) -> Vec<u8> {
-        self.call_version((program, 3, procedure), arguments)
-    }
-
-    /// Program, version and procedure.
-    pub fn call_version(&mut self, of: (u32, u32, u32), arguments: &[u8]) -> Vec<u8> {
-        let (program, version, procedure) = of;
-        self.xid += 1;
-        let (xid, credential) = (self.xid, Credential::System(System::default()));
+    /// Makes a call; what `with` makes of its reply.
+    pub fn call<'a, T>(
+        &mut self,
+        request: impl Into<Request<'a>>,
+        with: impl FnOnce(&Reply<'_>) -> T,
+    ) -> T {
         let mut record = Vec::new();
-        Call { xid, program, version, procedure, credential, arguments }.put(&mut record);
-        self.stream.write_all(&(record.len() as u32 | 1 << 31).to_be_bytes()).unwrap();
+        self.calls.call(&request.into(), &mut record);
         self.stream.write_all(&record).unwrap();
-        let mut mark = [0; 4];
-        self.stream.read_exact(&mut mark).unwrap();
-        let mut reply = vec![0; (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize];
-        self.stream.read_exact(&mut reply).unwrap();
-        Reply::parse(&reply).unwrap().2.to_vec()
-    }
-
-    fn ask(&mut self, args: Args<'_>, data: &[u8]) -> Vec<u8> {
-        let mut arguments = Vec::new();
-        args.put(&mut arguments);
-        arguments.extend_from_slice(data);
-        arguments.resize(arguments.len().next_multiple_of(4), 0);
-        self.call(PROGRAM, args.procedure() as u32, &arguments)
+        loop {
+            if let Some(reply) = self.calls.poll_reply().unwrap() {
+                return with(&reply);
+            }
+            let bytes = self.stream.read(self.calls.space()).unwrap();
+            assert!(bytes > 0, "the server has closed the connection");
+            self.calls.filled(bytes);
+        }
     }
 
     pub fn mount(&mut self, path: &str) -> Result<Vec<u8>, mount::Status> {
-        let arguments = encoded(&DirPath(path.as_bytes()));
-        let results = self.call(mount::PROGRAM, mount::Procedure::Mnt as u32, &arguments);
-        match decoded(&results).unwrap() {
+        let args = mount::Args::Mnt(DirPath(path.as_bytes()));
+        self.call(args, |reply| match reply.decoded().unwrap() {
             MntResult::Ok(handle, _) => Ok(handle.0.to_vec()),
             MntResult::Err(status) => Err(status),
-        }
+        })
     }
 
     pub fn lookup(&mut self, root: &[u8], name: &str) -> Vec<u8> {
         let place = DirOpArgs { dir: Handle(root), name: Name(name.as_bytes()) };
-        let results = self.ask(Args::Lookup(place), &[]);
-        match decoded::<Outcome<LookupOk<'_>, AttrFailure>>(&results).unwrap() {
-            Outcome::Ok(ok) => ok.object.0.to_vec(),
-            Outcome::Err(status, _) => panic!("{status:?}"),
-        }
+        self.call(Args::Lookup(place), |reply| match reply.nfs().unwrap() {
+            Results::Lookup(Outcome::Ok(ok)) => ok.object.0.to_vec(),
+            other => panic!("{other:?}"),
+        })
     }
 
     fn create(&mut self, root: &[u8], name: &str) -> Vec<u8> {
@@ -204,32 +191,30 @@ impl Client {
 
     fn create_as(&mut self, root: &[u8], name: &str, how: CreateHow) -> Result<Vec<u8>, Status> {
         let place = DirOpArgs { dir: Handle(root), name: Name(name.as_bytes()) };
-        let results = self.ask(Args::Create(CreateArgs { place, how }), &[]);
-        match decoded::<Outcome<CreateOk<'_>, WccData>>(&results).unwrap() {
-            Outcome::Ok(ok) => {
+        let args = Args::Create(CreateArgs { place, how });
+        self.call(args, |reply| match reply.nfs().unwrap() {
+            Results::Create(Outcome::Ok(ok)) => {
                 assert!(ok.wcc.before.is_some(), "nothing else changes the directory");
                 Ok(ok.object.unwrap().0.to_vec())
             }
-            Outcome::Err(status, _) => Err(status),
-        }
+            results => Err(results.status()),
+        })
     }
 
     fn write(&mut self, file: &[u8], data: &[u8]) -> WriteOk {
-        let (count, stable) = (data.len() as u32, StableHow::Unstable);
-        let file = Handle(file);
-        let args = WriteArgs { file, offset: 0, count, stable, data_bytes: count };
-        match decoded(&self.ask(Args::Write(args), data)).unwrap() {
-            Outcome::<WriteOk, WccData>::Ok(ok) => ok,
-            Outcome::Err(status, _) => panic!("{status:?}"),
-        }
+        let request = Request::write(Handle(file), 0, StableHow::Unstable, data);
+        self.call(request, |reply| match reply.nfs().unwrap() {
+            Results::Write(Outcome::Ok(ok)) => ok,
+            other => panic!("{other:?}"),
+        })
     }
 
     fn commit(&mut self, file: &[u8]) -> CommitOk {
-        let args = CommitArgs { file: Handle(file), offset: 0, count: 0 };
-        match decoded(&self.ask(Args::Commit(args), &[])).unwrap() {
-            Outcome::<CommitOk, WccData>::Ok(ok) => ok,
-            Outcome::Err(status, _) => panic!("{status:?}"),
-        }
+        let args = Args::Commit(CommitArgs { file: Handle(file), offset: 0, count: 0 });
+        self.call(args, |reply| match reply.nfs().unwrap() {
+            Results::Commit(Outcome::Ok(ok)) => ok,
+            other => panic!("{other:?}"),
+        })
     }
 }
 

@@ -2,8 +2,8 @@
 
 use crate::common::{Up, cannot_mount, detach, ended_by_signals, free_ports, program};
 use crate::nfs::{Client, OPEN, Server};
-use nfs::nlm::{self, Args, Host, LockArgs, NetObject, NlmLock, Procedure, Status, UnlockArgs};
-use nfs::xdr::decoded;
+use nfs::client::Request;
+use nfs::nlm::{Answer, Args, Host, LockArgs, NetObject, NlmLock, Procedure, Status, UnlockArgs};
 use rustix::fs::{FlockOperation, fcntl_lock};
 use rustix::io::Errno;
 use std::fs::File;
@@ -55,23 +55,20 @@ fn lock_of(handle: &[u8]) -> NlmLock<'_> {
 }
 
 impl Client {
-    fn nlm(&mut self, procedure: Procedure, args: &Args<'_>) -> Status {
-        let mut arguments = Vec::new();
-        args.put(&mut arguments);
-        let of = (nlm::PROGRAM, nlm::VERSION, procedure as u32);
-        let results = self.call_version(of, &arguments);
-        decoded::<nlm::Answer<'_>>(&results).unwrap().status
+    fn nlm(&mut self, procedure: Procedure, args: Args<'_>) -> Status {
+        let request = Request::Lock(procedure, args);
+        self.call(request, |reply| reply.decoded::<Answer<'_>>().unwrap().status)
     }
 
     fn lock(&mut self, handle: &[u8], block: bool, reclaim: bool) -> Status {
         let (cookie, lock) = (NetObject(b"c"), lock_of(handle));
         let args = LockArgs { cookie, block, exclusive: true, lock, reclaim, state: 1 };
-        self.nlm(Procedure::Lock, &Args::Lock(args))
+        self.nlm(Procedure::Lock, Args::Lock(args))
     }
 
     fn unlock(&mut self, handle: &[u8]) -> Status {
         let args = UnlockArgs { cookie: NetObject(b"u"), lock: lock_of(handle) };
-        self.nlm(Procedure::Unlock, &Args::Unlock(args))
+        self.nlm(Procedure::Unlock, Args::Unlock(args))
     }
 }
 

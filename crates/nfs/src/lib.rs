@@ -19,11 +19,13 @@
 //! | [`replies`] | the duplicate-request cache | RFC 1813 section 4.5 |
 //! | [`server`] | a call as what it asks of the front ring | RFC 1813 section 3.3 |
 //! | [`front`] | connections, their calls, and what they may hold | RFC 1813 section 4 |
+//! | [`client`] | the other end: calls as bytes, replies by xid | RFC 1813 section 4 |
 //!
 //! Invariants: no length is believed before its bytes are there; what one peer can make us keep has a limit in
 //! [`limits`]; the data of a READ or WRITE is in the frames where it stays, never in a buffer of this crate.
 #![forbid(unsafe_code)]
 
+pub mod client;
 pub mod convert;
 pub mod cookies;
 pub mod exports;

@@ -168,4 +168,24 @@ impl<'a> Args<'a> {
         };
         crate::xdr::decoded::<()>(bytes).map(|()| args)
     }
+
+    /// Appends the arguments.
+    pub fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            Args::Mnt(path) | Args::Umnt(path) => path.put(out),
+            Args::Null | Args::Dump | Args::UmntAll | Args::Export => {}
+        }
+    }
+
+    /// The procedure of these arguments.
+    pub fn procedure(&self) -> Procedure {
+        match self {
+            Args::Null => Procedure::Null,
+            Args::Mnt(_) => Procedure::Mnt,
+            Args::Dump => Procedure::Dump,
+            Args::Umnt(_) => Procedure::Umnt,
+            Args::UmntAll => Procedure::UmntAll,
+            Args::Export => Procedure::Export,
+        }
+    }
 }

@@ -20,7 +20,7 @@ mod reader;
 mod writer;
 
 pub use reader::{Plan, Progress, Reader, Record, RecordError};
-pub use writer::{MARK_BYTES, Outgoing, Writer, begin};
+pub use writer::{LAST_FRAGMENT, MARK_BYTES, Outgoing, Writer, begin};
 
 #[cfg(doc)]
 use crate::limits::{IO_BYTES_MAX, STAGING_BYTES};

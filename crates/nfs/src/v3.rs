@@ -7,11 +7,13 @@
 //! bytes are there (a credential of 40 bytes takes 16 GiB), copies every handle and name, refuses a call with an
 //! unknown kind of credential as garbage, and keeps data in vectors. Tests compare every encoding with it.
 
+mod answers;
 mod args;
 mod plan;
 mod results;
 mod types;
 
+pub use answers::{ReadData, Results};
 pub use args::{
     AccessArgs, Args, CommitArgs, CreateArgs, CreateHow, DirOpArgs, LinkArgs, MkdirArgs, MknodArgs,
     NodeKind, ReadArgs, ReaddirArgs, ReaddirplusArgs, RenameArgs, SetattrArgs, SymlinkArgs,

@@ -1,5 +1,6 @@
 //! Everything but what stands beside the code.
 
+mod client;
 mod codecs;
 mod exports;
 mod front;

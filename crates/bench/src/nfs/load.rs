@@ -1,14 +1,13 @@
 //! What is measured: kinds of calls over a small tree that every server has.
 
-use super::client::{Client, Request};
+use super::client::Client;
 use crate::arguments::NfsCalls;
 use hdrhistogram::Histogram;
+use nfs::client::Request;
 use nfs::v3::{
-    Args, CommitArgs, CreateHow, DirOpArgs, Handle, MkdirArgs, Path, ReadArgs, ReaddirplusArgs,
-    Sattr, SetTime, StableHow, WriteArgs,
+    Args, CommitArgs, CreateArgs, CreateHow, DirOpArgs, Handle, MkdirArgs, Outcome, Path, ReadArgs,
+    ReaddirplusArgs, Results, Sattr, SetTime, StableHow,
 };
-use nfs::v3::{CreateArgs, LookupOk};
-use nfs::xdr::{Input, Xdr};
 use std::io;
 
 /// Files of the tree, of 64 KiB each: 16 MiB, in every server's memory.
@@ -64,7 +63,7 @@ impl Tree {
     pub fn make(client: &mut Client, root: &[u8]) -> io::Result<Tree> {
         let place = DirOpArgs { dir: Handle(root), name: Path(b"tree") };
         let mkdir = MkdirArgs { place, attributes: sattr(0o755) };
-        client.call(&Args::Mkdir(mkdir).into())?;
+        client.call(&Args::Mkdir(mkdir).into(), |_| Ok(()))?;
         let directory = lookup(client, place)?;
         let data: Vec<u8> = (0..FILE_BYTES).map(|at| (at / 7) as u8).collect();
         let names: Vec<Vec<u8>> =
@@ -73,12 +72,10 @@ impl Tree {
         for number in 0..FILES {
             let place = DirOpArgs { dir: Handle(&tree.directory), name: Path(&tree.names[number]) };
             let how = CreateHow::Unchecked(sattr(0o644));
-            client.call(&Args::Create(CreateArgs { place, how }).into())?;
+            client.call(&Args::Create(CreateArgs { place, how }).into(), |_| Ok(()))?;
             let file = lookup(client, place)?;
-            let stable = StableHow::FileSync;
-            let (count, data_bytes) = (FILE_BYTES as u32, FILE_BYTES as u32);
-            let args = WriteArgs { file: Handle(&file), offset: 0, count, stable, data_bytes };
-            client.call(&Request { args: Args::Write(args), data: &tree.data })?;
+            let write = Request::write(Handle(&file), 0, StableHow::FileSync, &tree.data);
+            client.call(&write, |_| Ok(()))?;
             tree.files.push(file);
         }
         Ok(tree)
@@ -142,9 +139,8 @@ impl Tree {
             return Args::Commit(CommitArgs { file, offset: 0, count: 0 }).into();
         }
         let offset = (at as u64 * u64::from(BLOCK_BYTES)) % FILE_BYTES as u64;
-        let (count, data_bytes, stable) = (BLOCK_BYTES, BLOCK_BYTES, StableHow::Unstable);
-        let args = WriteArgs { file, offset, count, stable, data_bytes };
-        Request { args: Args::Write(args), data: &self.data[..BLOCK_BYTES as usize] }
+        let data = &self.data[..BLOCK_BYTES as usize];
+        Request::write(file, offset, StableHow::Unstable, data)
     }
 }
 
@@ -159,10 +155,12 @@ fn mixed(number: usize) -> NfsCalls {
 }
 
 fn lookup(client: &mut Client, place: DirOpArgs<'_>) -> io::Result<Vec<u8>> {
-    let results = client.call(&Args::Lookup(place).into())?;
-    let mut input = Input::new(&results[4..]);
-    let found = LookupOk::take(&mut input).map_err(io::Error::other)?;
-    Ok(found.object.0.to_vec())
+    client.call(&Args::Lookup(place).into(), |reply| {
+        match reply.nfs().map_err(io::Error::other)? {
+            Results::Lookup(Outcome::Ok(found)) => Ok(found.object.0.to_vec()),
+            other => Err(io::Error::other(format!("LOOKUP: {other:?}"))),
+        }
+    })
 }
 
 #[cfg(test)]

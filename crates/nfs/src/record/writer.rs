@@ -7,7 +7,8 @@ use std::io::IoSlice;
 
 /// Bytes of the mark before a fragment.
 pub const MARK_BYTES: usize = 4;
-const LAST_FRAGMENT: u32 = 1 << 31;
+/// In a mark: the fragment is the last of its record.
+pub const LAST_FRAGMENT: u32 = 1 << 31;
 
 /// A buffer for the head of a record: the mark's place is kept free, so that nothing moves later.
 pub fn begin(bytes: usize) -> Vec<u8> {
