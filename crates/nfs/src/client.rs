@@ -6,9 +6,9 @@
 //!   call ─► bytes for the stream          bytes of the stream ─► space, filled (or received) ─► poll_reply
 //! ```
 //!
-//! A call is in flight until its reply is polled. When a connection is lost, [`Client::reconnected`] drops the half of a
-//! record that came by it, and [`Client::retransmit`] gives the calls in flight again, byte for byte and with the same
-//! xids, by which the server's duplicate-request cache knows them (RFC 1813 section 4.5).
+//! A call is in flight until its reply is polled. When a connection is lost, [`Client::reconnected`] drops the half of
+//! a record that came by it, and [`Client::retransmit`] gives the calls in flight again, byte for byte and with the
+//! same xids, by which the server's duplicate-request cache knows them (RFC 1813 section 4.5).
 //!
 //! Invariant: a reply whose xid is of no call in flight is never taken for another call's. Such a reply is counted: it
 //! is what a call that was retransmitted on the same connection gets twice.

@@ -2,6 +2,7 @@
 
 mod bounds;
 mod garbage;
+mod lossy;
 mod serving;
 
 use crate::memory::Memory;
