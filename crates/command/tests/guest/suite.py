@@ -354,7 +354,6 @@ def fsx():
     assert get("fsx") == bytes(model)
 
 
-@test
 def renamed(name, new_name):
     """A rename that a killed server had made is an error when the client asks again: its cache of duplicates is gone."""
     try:
@@ -363,6 +362,7 @@ def renamed(name, new_name):
         assert os.path.exists(new_name)
 
 
+@test
 def restarts():
     """Files are written and read for some seconds, while the server may be killed and started."""
     held = os.open("held", os.O_CREAT | os.O_RDWR)
