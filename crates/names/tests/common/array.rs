@@ -1,13 +1,13 @@
 //! Several managers of one volume and clients, over a link that may lose, delay and repeat.
 
-use super::cluster::{Fake, SERVERS};
-use super::{Output, config, finish};
+use super::cluster::{Fake, SERVERS, WHO};
+use super::{Output, ROOT, config, finish};
 use names::{Client, Config, Handle, IoServer, VolumeSettings, serve};
 use node::rings::{MetaDone, MetaOp, MetaRoom};
 use rig::{Net, node};
 use std::collections::BTreeSet;
 use store::{MemoryBackend, MemoryLogs, Store};
-use wire::{Errno, NodeId, VolumeId};
+use wire::{Errno, FileId, NodeId, VolumeId};
 
 /// The manager that the volume is made at.
 pub const FIRST: NodeId = NodeId(1);
@@ -138,7 +138,7 @@ impl Array {
         let (others, handle) = (self.others(at), self.seats[at].handle.clone().unwrap());
         let own: Vec<u8> = handle.sites().of(NodeId(at as u16 + 1)).collect();
         for site in own {
-            // What is in use, or whose next owner is away, is given by the next call.
+            // A site that is in use, or whose next owner is away, is given by the next call.
             let _ = self.give(at, site, others[usize::from(site) % others.len()]);
         }
         self.run(at, async move { handle.drain(VIEW, others).await })
@@ -217,4 +217,16 @@ impl Array {
     ) -> T {
         self.run(self.seats.len() + number, task)
     }
+}
+
+/// A directory of the root that is at another site than the root.
+pub async fn directory_elsewhere(client: &Client) -> FileId {
+    for i in 0.. {
+        let name = format!("d{i}");
+        let made = client.make_directory(&WHO, ROOT, name.as_bytes(), 0o755).await.unwrap();
+        if made.attr.file.site() != ROOT.site() {
+            return made.attr.file;
+        }
+    }
+    unreachable!("mkdir switching")
 }
