@@ -126,7 +126,7 @@ pub(crate) struct Map {
 }
 fields!(Map { epoch, fragments });
 
-/// What is called a name, and the directory that it is in.
+/// The file of a name, and the directory of the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FoundIn {
     pub found: Found,
@@ -258,8 +258,8 @@ impl Operation<'_> {
             && !matches!(self, Open { .. } | OpenNamed { .. } | Close { .. })
     }
 
-    /// What changes attributes of files that others may have cached, in this order: of an operation that can be asked
-    /// for [with them](Operation::WithWcc).
+    /// The files and directories that it changes, in this order; only of an operation that can be asked for
+    /// [with attributes](Operation::WithWcc).
     pub fn changed(&self) -> Vec<FileId> {
         use Operation::*;
         match self {
@@ -530,7 +530,7 @@ pub(crate) enum Outcome {
     Entry(Entry),
     Found(Found),
     FoundIn(FoundIn),
-    /// What changed, then the answer of the operation itself.
+    /// Attributes around the change, then the answer of the operation itself.
     WithWcc(Vec<Wcc>, Box<Outcome>),
     Closed(Option<Entry>),
     Created(Created),
@@ -622,6 +622,19 @@ mod tests {
             assert!(Who::take(&mut Decoder::new(&bytes[..bytes.len() - 1])).is_err());
         }
         assert!(Who::new(7, 8, &groups).in_group(GROUPS_MAX as u32 - 1));
+    }
+
+    #[test]
+    fn an_operation_with_wcc_has_no_other_such_within() {
+        let unlink = Operation::Unlink { who: Who::ROOT, parent: FileId(1), name: b"f" };
+        let within = |operation| Operation::WithWcc { operation: Box::new(operation), guard: None };
+        let decodes = |operation: Operation<'_>| {
+            let mut bytes = Vec::new();
+            operation.encode(&mut bytes);
+            Operation::decode(operation.code(), &mut Decoder::new(&bytes)).is_ok()
+        };
+        assert!(decodes(within(unlink.clone())));
+        assert!(!decodes(within(within(unlink))), "bytes from outside decide how deep it goes");
     }
 
     #[test]

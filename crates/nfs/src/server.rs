@@ -183,10 +183,6 @@ impl Context<'_> {
         self.asker.ask(op).await.map_err(crate::convert::status)
     }
 
-    async fn raw(&self, op: FileOp) -> Result<FileReply, Errno> {
-        self.asker.ask(op).await
-    }
-
     async fn attr(&self, file: FileId) -> Result<Attr, Status> {
         match self.ask(FileOp::GetAttr { file, handle: None }).await? {
             FileReply::Attr(attr) => Ok(attr),
@@ -203,25 +199,25 @@ impl Context<'_> {
         self.attr(file).await.ok().map(|attr| self.fattr(&attr))
     }
 
-    /// What is known of a directory or a file after a change that failed.
+    /// Attributes of a directory or a file after a change that failed.
     async fn wcc(&self, file: FileId) -> WccData {
         WccData { before: None, after: self.post(file).await }
     }
 
     /// Asks for an operation on names with what it changed: on stable storage, if it is a change.
-    async fn ask_with_wcc(&self, op: FileOp) -> Result<(FileReply, Vec<WccData>), Errno> {
+    async fn ask_with_wcc(&self, op: FileOp) -> Result<(FileReply, Vec<WccData>), Status> {
         self.ask_guarded(op, None).await
     }
 
-    /// The same; EBADE, and nothing is done, unless `guard` is the file's ctime.
+    /// The same; NOT_SYNC, and nothing is done, unless `guard` is the file's ctime.
     async fn ask_guarded(
         &self,
         op: FileOp,
         guard: Option<Wall>,
-    ) -> Result<(FileReply, Vec<WccData>), Errno> {
+    ) -> Result<(FileReply, Vec<WccData>), Status> {
         let op = FileOp::WithWcc { op: Box::new(op), guard };
-        let FileReply::WithWcc(reply, changed) = self.raw(op).await? else {
-            return Err(Errno::EPROTO);
+        let FileReply::WithWcc(reply, changed) = self.ask(op).await? else {
+            return Err(Status::ServerFault);
         };
         let data = |changed: &Wcc| WccData {
             before: changed.before.as_ref().map(crate::convert::wcc),

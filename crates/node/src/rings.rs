@@ -371,8 +371,8 @@ pub enum FileOp {
         mode: u32,
         flags: u32,
     },
-    /// As `Create` of a file that is open for writing and was not there; but one that was made with this verifier, by
-    /// an earlier execution of the same call, is opened (RFC 1813 section 3.3.8).
+    /// Makes a file that was not there; one that was made with this verifier, by an earlier execution of the same call,
+    /// is success too (RFC 1813 section 3.3.8). It is not opened.
     CreateExclusive {
         parent: FileId,
         name: Name,
@@ -550,7 +550,7 @@ fields!(VolumeSpace { total_bytes, free_bytes, files, free_files });
 pub enum FileReply {
     Done,
     Attr(Attr),
-    /// Of Lookup, Symlink, MakeNode, MakeDirectory, Link.
+    /// Of Lookup, Symlink, MakeNode, MakeDirectory, CreateExclusive, Link.
     Entry(Attr),
     Bytes(Vec<u8>),
     /// `keep_cache`: what the kernel has cached of the file is still right.

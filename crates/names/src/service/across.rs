@@ -98,8 +98,7 @@ impl<O: Objects> Service<O> {
                     let client = number.client(request.source, request.client);
                     let call = call_name(number, &operation);
                     let asked = Asked { operation: &operation, call, origin: self.origin(client) };
-                    let reply = self.run_across(&asked, end).await?;
-                    return self.synced(&operation, reply).await;
+                    return self.run_across(&asked, end).await;
                 }
                 Stop::Blocked(file) => self.until_released(file, end).await?,
             }
@@ -270,7 +269,10 @@ impl<O: Objects> Service<O> {
             let once = Once { reply, append: None, repeated };
             // Its parts were prepared for nothing.
             self.give_up(tx, parts.into_keys().collect());
-            return Ok(self.told(once).await?);
+            let reply = self.told(once).await?;
+            // The earlier attempt may have failed to.
+            self.sync().await?;
+            return Ok(reply);
         }
         let participants: Vec<NodeId> = parts.into_keys().collect();
         let append = self.manager.borrow_mut().decide(client, tx, changes, participants.clone());

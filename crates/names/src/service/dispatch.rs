@@ -49,13 +49,8 @@ impl<O: Objects> Service<O> {
         operation: &Operation<'_>,
     ) -> Ran {
         let reply = self.run_unsynced(request, number, operation).await?;
-        Ok(self.synced(operation, reply).await?)
-    }
-
-    /// The answer, when what it tells of is as stable as the operation says. Who asks again would find it done, so an
-    /// error that passes is told as one that does not.
-    pub(super) async fn synced(&self, operation: &Operation<'_>, reply: Vec<u8>) -> Encoded {
         if matches!(operation, Operation::WithWcc { .. }) {
+            // The change is made, and a retry would find it: an error that passes is told as one that does not.
             self.sync().await.map_err(|_| Errno::EIO)?;
         }
         Ok(reply)

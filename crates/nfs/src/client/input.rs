@@ -6,8 +6,8 @@ use crate::limits::{IO_BYTES_MAX, REPLY_HEAD_BYTES_MAX};
 use crate::record::{LAST_FRAGMENT, MARK_BYTES};
 use std::ops::Range;
 
-/// Bytes that [`Input::space`] has at least.
-const SPACE_BYTES: usize = 128 << 10;
+/// Bytes that [`Input::space`] has at least: a server writes more at a time to who reads more.
+const SPACE_BYTES: usize = IO_BYTES_MAX;
 /// Bytes of a reply: the longest head, and data.
 const RECORD_BYTES_MAX: usize = REPLY_HEAD_BYTES_MAX + IO_BYTES_MAX;
 

@@ -68,7 +68,7 @@ async fn fill(
     let bytes = count.clamp(cookies::MIN_LISTING_BYTES, crate::limits::LISTING_BYTES_MAX);
     let with_attributes = dircount.is_some();
     let op = FileOp::ListDirectory { file, cookie, bytes, with_attributes };
-    let listed = context.ask_with_wcc(op).await.map_err(crate::convert::status)?;
+    let listed = context.ask_with_wcc(op).await?;
     let (FileReply::Entries { entries, end }, seen) = listed else {
         return Err(Status::ServerFault);
     };

@@ -9,7 +9,7 @@ use crate::v3::{
 };
 use crate::xdr::Xdr;
 use node::rings::{FileOp, FileReply, Name};
-use wire::{Attr, Errno, FileId, FileKind, SetAttr};
+use wire::{Attr, FileId, FileKind, SetAttr};
 
 /// Permissions that something new has when none are said.
 const FILE_MODE: u32 = 0o644;
@@ -43,7 +43,7 @@ pub(super) async fn create(context: &Context<'_>, args: Args<'_>, out: &mut Vec<
     }
 }
 
-/// What was made or found, and what became of its directory.
+/// The file that was made or found, and the attributes around it of its directory.
 type Made = Result<(Attr, WccData), Status>;
 
 async fn make(context: &Context<'_>, parent: FileId, args: Args<'_>) -> Made {
@@ -91,7 +91,7 @@ async fn make_node(
 
 /// Makes it, and sets what the making did not.
 async fn make_with(context: &Context<'_>, op: FileOp, attributes: Sattr) -> Made {
-    let made = context.ask_with_wcc(op).await.map_err(crate::convert::status)?;
+    let made = context.ask_with_wcc(op).await?;
     finish(context, made, attributes).await
 }
 
@@ -119,7 +119,7 @@ async fn set_rest(context: &Context<'_>, attr: Attr, attributes: Sattr) -> Resul
         return Ok(attr);
     }
     let op = FileOp::SetAttr { file: attr.file, handle: None, changes };
-    match context.ask_with_wcc(op).await.map_err(crate::convert::status)? {
+    match context.ask_with_wcc(op).await? {
         (FileReply::Attr(attr), _) => Ok(attr),
         _ => context.attr(attr.file).await,
     }
@@ -140,11 +140,11 @@ async fn create_file(context: &Context<'_>, parent: FileId, name: Name, how: Cre
     };
     match (context.ask_with_wcc(op).await, how) {
         (Ok(made), _) => finish(context, made, attributes).await,
-        (Err(Errno::EEXIST), CreateHow::Unchecked(_)) => {
+        (Err(Status::Exist), CreateHow::Unchecked(_)) => {
             let attr = set_length(context, parent, name, attributes).await?;
             Ok((attr, context.wcc(parent).await))
         }
-        (Err(errno), _) => Err(crate::convert::status(errno)),
+        (Err(status), _) => Err(status),
     }
 }
 
@@ -185,7 +185,7 @@ pub(super) async fn remove(
 
 async fn change(context: &Context<'_>, op: FileOp) -> Result<(FileReply, Vec<WccData>), Status> {
     context.writable()?;
-    context.ask_with_wcc(op).await.map_err(crate::convert::status)
+    context.ask_with_wcc(op).await
 }
 
 /// Section 3.3.14.

@@ -65,7 +65,7 @@ async fn change(
     let wall = |guard| crate::convert::wall(guard).ok_or(Status::NotSync);
     let guard = args.guard.map(wall).transpose()?;
     let op = FileOp::SetAttr { file, handle: None, changes };
-    let changed = context.ask_guarded(op, guard).await.map_err(crate::convert::status)?;
+    let changed = context.ask_guarded(op, guard).await?;
     let (FileReply::Attr(attr), wcc) = changed else { return Err(Status::ServerFault) };
     let before = wcc.first().and_then(|wcc| wcc.before);
     Ok(WccData { before, after: Some(context.fattr(&attr)) })
@@ -103,7 +103,7 @@ async fn find(
         return Ok((attr, Some(context.fattr(&attr))));
     }
     let op = FileOp::Lookup { parent, name: name.into() };
-    let (found, seen) = context.ask_with_wcc(op).await.map_err(crate::convert::status)?;
+    let (found, seen) = context.ask_with_wcc(op).await?;
     Ok((entry(found)?, seen.first().and_then(|seen| seen.after)))
 }
 
