@@ -60,7 +60,7 @@ pub fn wait(volume: &mut Volume, member: &Member, as_json: bool) -> Result<()> {
         let Some(now) = members.iter().find(|one| one.id == member.id) else { continue };
         match now {
             now if now.drained => break,
-            // What was asked may not have come with a view yet.
+            // The mark may not have come with a view yet.
             now if now.retired && !now.alive => {
                 return Err(ToolError::Usage(away(volume, now)));
             }

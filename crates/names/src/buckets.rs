@@ -20,7 +20,7 @@ use wire::{Attr, Errno, FileId, SITES};
 /// The directory is hashed: the request belongs to the site of the name.
 pub const HASHED: Errno = Errno::ENOTUNIQ;
 
-/// What a manager has of a hashed directory.
+/// A manager's share of a hashed directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Share {
     /// The sites whose buckets it has.
@@ -199,7 +199,7 @@ impl Transaction<'_> {
         Ok(buckets.iter().fold(inode.attr, |attr, bucket| merged(attr, &bucket.attr)))
     }
 
-    /// What is here of a hashed directory.
+    /// This manager's share of a hashed directory.
     pub(crate) fn share(&self, file: FileId) -> Result<Share, Errno> {
         let mut share = Share::default();
         if self.sites.has(file) {

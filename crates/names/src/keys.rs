@@ -162,7 +162,7 @@ pub fn positions(place: BucketId) -> Vec<u8> {
     place.key(Table::Position, &[])
 }
 
-/// What a site has of a hashed directory.
+/// The record of a bucket.
 pub fn bucket(place: BucketId) -> Vec<u8> {
     place.key(Table::Bucket, &[])
 }

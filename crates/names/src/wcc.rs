@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use wire::{Attr, Errno, FileId, Wall, Wcc};
 
-/// What a [client](crate::Client::with_wcc) collects, and the ctime that the file must have.
+/// Attributes that a [client](crate::Client::with_wcc) collects, and the ctime that the file must have.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Asked {
     pub guard: Option<Wall>,
@@ -21,7 +21,7 @@ impl Asked {
     }
 }
 
-/// What an operation brings, with what it changed.
+/// The result of an operation, with the attributes around it.
 pub(crate) type Around<T> = (Vec<Wcc>, T);
 
 impl Transaction<'_> {

@@ -87,7 +87,7 @@ impl From<Garbage> for ReplyError {
 pub struct Reply<'a> {
     /// The number of the call.
     pub xid: u32,
-    /// What was called.
+    /// The procedure of the call.
     pub called: Called,
     /// Whether it was executed.
     pub head: rpc::Reply,

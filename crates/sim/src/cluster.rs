@@ -227,7 +227,7 @@ async fn widener(cx: Cx, names: names::Client, pause: Duration) {
 /// One who has directories hashed while they are empty.
 async fn hasher(cx: Cx, names: names::Client) {
     loop {
-        // What is not done for want of a manager is done another time.
+        // A move that fails for want of a manager is tried another time.
         let _ = hash_all(&names).await;
         cx.sleep(HASH_PAUSE).await;
     }

@@ -94,7 +94,7 @@ impl Client {
         Ok(())
     }
 
-    /// What `with` makes of the next reply.
+    /// Waits for the next reply, and passes it to `with`.
     fn reply<T>(&mut self, with: impl FnOnce(&Reply<'_>) -> io::Result<T>) -> io::Result<T> {
         loop {
             if let Some(reply) = self.calls.poll_reply().map_err(other)? {

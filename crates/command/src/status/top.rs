@@ -92,7 +92,7 @@ struct ReadRates {
     scrub_damaged: u64,
 }
 
-/// What clients of NFS do each second.
+/// Rates of calls by clients of NFS.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 struct NfsRates {
     connections: u64,

@@ -58,7 +58,7 @@ impl Client {
     ) -> Result<Vec<u8>, Errno> {
         let end = self.0.cx.now() + style.deadline.unwrap_or(DEADLINE);
         let spread = operation.spread();
-        // What is learnt beside it counts for other calls: this one may have been executed where it was sent first.
+        // Routes learnt beside it are for other calls: this one may have been executed where it was sent first.
         let by_name = spread.is_some_and(|directory| self.is_hashed(directory));
         let mut numbered = self.take_number(operation, by_name).await;
         loop {

@@ -13,7 +13,7 @@ use std::rc::Rc;
 use wire::field::encoded;
 use wire::{Errno, NodeId, Sites};
 
-/// What a manager knows of others that are taken out.
+/// Other managers that are taken out, as far as this one knows.
 #[derive(Debug, Default)]
 pub(super) struct Retiring {
     /// Managers that get nothing, until the members are known as of this view or a later one.
@@ -57,7 +57,7 @@ impl<O: Objects> Service<O> {
             }
             self.manager.borrow_mut().sites.hear(&sites);
         }
-        // What came before the last promise is here by now, or known to who gave the promise.
+        // Anything sent before the last promise is here by now, or known to the manager that gave the promise.
         self.check_drained()?;
         self.sync().await
     }

@@ -1,4 +1,4 @@
-//! What can be called, by program.
+//! The calls of a client, by program.
 
 use crate::{mount, nlm, v3};
 
@@ -62,7 +62,7 @@ impl<'a> Request<'a> {
         Request::Write(args, data)
     }
 
-    /// What is called.
+    /// The procedure.
     pub fn called(&self) -> Called {
         match self {
             Request::Nfs(args) => Called::Nfs(args.procedure()),

@@ -77,7 +77,7 @@ impl Machine {
         Machine { calls, connection, address, directory, names, expected, called }
     }
 
-    /// What one execution of the change does, and its outcome.
+    /// Executes the change once; its outcome.
     fn execute(&mut self, change: Change) -> Status {
         let done = match change {
             Change::Create(name) | Change::Exclusive(name) => self.names.insert(name),
