@@ -129,6 +129,19 @@ fn root_of_a_client_is_nobody_unless_the_export_says_else() {
     up.stop();
 }
 
+fn connected(to: SocketAddr) -> TcpStream {
+    let start = Instant::now();
+    let stream = loop {
+        match TcpStream::connect(to) {
+            Ok(stream) => break stream,
+            Err(error) => assert!(start.elapsed() < PATIENCE, "{error}"),
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
 /// One connection, one call at a time.
 pub struct Client {
     stream: TcpStream,
@@ -138,16 +151,29 @@ pub struct Client {
 impl Client {
     /// Waits for the server.
     pub fn connect(to: SocketAddr) -> Client {
-        let start = Instant::now();
-        let stream = loop {
-            match TcpStream::connect(to) {
-                Ok(stream) => break stream,
-                Err(error) => assert!(start.elapsed() < PATIENCE, "{error}"),
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        };
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Client { stream, calls: nfs::client::Client::new(Caller::default(), 0) }
+        Client::with_xid(to, 0)
+    }
+
+    /// The same; the first call has the number after `last_xid`.
+    fn with_xid(to: SocketAddr, last_xid: u32) -> Client {
+        let calls = nfs::client::Client::new(Caller::default(), last_xid);
+        Client { stream: connected(to), calls }
+    }
+
+    /// Sends a call and waits for no reply.
+    fn send<'a>(&mut self, request: impl Into<Request<'a>>) {
+        let mut record = Vec::new();
+        self.calls.call(&request.into(), &mut record);
+        self.stream.write_all(&record).unwrap();
+    }
+
+    /// Another connection, over which the calls without a reply are retransmitted.
+    fn reconnect(&mut self, to: SocketAddr) {
+        self.stream = connected(to);
+        self.calls.reconnected();
+        let mut records = Vec::new();
+        self.calls.retransmit_all(&mut records);
+        self.stream.write_all(&records).unwrap();
     }
 
     /// Makes a call; what `with` makes of its reply.
@@ -156,9 +182,12 @@ impl Client {
         request: impl Into<Request<'a>>,
         with: impl FnOnce(&Reply<'_>) -> T,
     ) -> T {
-        let mut record = Vec::new();
-        self.calls.call(&request.into(), &mut record);
-        self.stream.write_all(&record).unwrap();
+        self.send(request);
+        self.reply(with)
+    }
+
+    /// What `with` makes of the next reply.
+    fn reply<T>(&mut self, with: impl FnOnce(&Reply<'_>) -> T) -> T {
         loop {
             if let Some(reply) = self.calls.poll_reply().unwrap() {
                 return with(&reply);
@@ -250,6 +279,48 @@ fn handles_outlive_a_killed_server_and_the_write_verifier_does_not() {
     let content = [b"again", &data[5..]].concat();
     assert!(up.get("/file") == content);
     again.process.stop().unwrap();
+    up.stop();
+}
+
+/// The duplicate-request cache of RFC 1813 section 4.5, over a restart: the client never saw the reply, and the change
+/// was made.
+#[test]
+fn a_change_that_a_killed_server_made_is_answered_by_the_next_and_not_made_again() {
+    let mut up = Up::new("1");
+    let mut server = Server::start(&up, "127.0.0.1:0", &[OPEN]);
+    let (address, listen) = (server.address, server.address.to_string());
+    let mut watcher = Client::with_xid(address, 1 << 20);
+    let root = watcher.mount("/").unwrap();
+    watcher.create(&root, "a");
+    let at = |name: &'static str| DirOpArgs { dir: Handle(&root), name: Name(name.as_bytes()) };
+    let exists = |watcher: &mut Client, name| {
+        watcher.call(Args::Lookup(at(name)), |reply| reply.nfs().unwrap().status()) == Status::Ok
+    };
+    let guarded = CreateHow::Guarded(Sattr::default());
+    let (from, to) = (at("a"), at("b"));
+    let changes: [(Args<'_>, &str, bool); 3] = [
+        (Args::Rename(nfs::v3::RenameArgs { from, to }), "b", true),
+        (Args::Create(CreateArgs { place: at("c"), how: guarded }), "c", true),
+        (Args::Remove(at("b")), "b", false),
+    ];
+    for (number, (args, name, is_there)) in (0..).zip(changes) {
+        let mut client = Client::with_xid(address, number << 10);
+        client.send(args);
+        let start = Instant::now();
+        while exists(&mut watcher, name) != is_there {
+            assert!(start.elapsed() < PATIENCE, "{args:?} is not made");
+        }
+        server.process.kill().unwrap();
+        server = Server::start(&up, &listen, &[OPEN]);
+        watcher.reconnect(address);
+        client.reconnect(address);
+        let status = client.reply(|reply| reply.nfs().unwrap().status());
+        assert_eq!(status, Status::Ok, "{args:?}");
+        assert_eq!(exists(&mut watcher, name), is_there);
+        let status = client.call(args, |reply| reply.nfs().unwrap().status());
+        assert_ne!(status, Status::Ok, "{args:?}: another call is executed");
+    }
+    server.process.stop().unwrap();
     up.stop();
 }
 

@@ -55,8 +55,8 @@ impl Files {
                 let lock = Lock { pid: request.caller.pid, ..lock };
                 self.reclaim_lock(file, owner, lock).await
             }
-            FileOp::WithWcc { op, guard } => {
-                let (names, changed) = self.asking.with_wcc(guard);
+            FileOp::WithWcc { op, guard, call } => {
+                let (names, changed) = self.asking.with_wcc(guard, call);
                 let reply = self.serve_name(&names, who, *op).await?;
                 Ok(FileReply::WithWcc(Box::new(reply), changed.take()))
             }

@@ -24,7 +24,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 use wire::field::Field;
-use wire::{Attr, Channel, Decoder, Errno, FileId, NodeId, Sites, Time, VolumeId, Wall, Wcc};
+use wire::{
+    Attr, CallId, Channel, Decoder, Errno, FileId, NodeId, Sites, Time, VolumeId, Wall, Wcc,
+};
 
 /// A lock that another client took while this one was not heard of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,9 +153,15 @@ impl Client {
 
     /// The same client, for one operation. One that changes files or directories is on stable storage when it is
     /// answered, and what it changed is in the second value then, the directories in the order of its arguments; a
-    /// look-up puts its directory there. `guard`: EBADE, and nothing is done, unless this is the file's ctime.
-    pub fn with_wcc(&self, guard: Option<Wall>) -> (Client, Rc<RefCell<Vec<Wcc>>>) {
-        let asked = wcc::Asked { guard, ..wcc::Asked::default() };
+    /// look-up puts its directory there. `guard`: EBADE, and nothing is done, unless this is the file's ctime. A
+    /// change is made once for all duplicates of `call`, through whichever client they come: the manager keeps its
+    /// answer with the change, for the last [`DUPLICATES_MAX`](crate::limits::DUPLICATES_MAX) of them.
+    pub fn with_wcc(
+        &self,
+        guard: Option<Wall>,
+        call: Option<CallId>,
+    ) -> (Client, Rc<RefCell<Vec<Wcc>>>) {
+        let asked = wcc::Asked { guard, call, ..wcc::Asked::default() };
         let changed = asked.changed.clone();
         (Client(self.0.clone(), self.1, Some(asked)), changed)
     }
@@ -174,9 +182,10 @@ impl Client {
         operation: Operation<'_>,
         style: Style,
     ) -> Result<Vec<u8>, Errno> {
-        let (operation, guard) = (Box::new(operation), asked.guard);
+        let (operation, wcc::Asked { guard, call, .. }) = (Box::new(operation), asked.clone());
         let style = Style { room: style.room + WCC_BYTES_MAX, ..style };
-        let mut answer = self.ask_plainly(Operation::WithWcc { operation, guard }, style).await?;
+        let mut answer =
+            self.ask_plainly(Operation::WithWcc { operation, guard, call }, style).await?;
         let mut input = Decoder::new(&answer);
         let changed = Vec::<Wcc>::take(&mut input).map_err(|_| Errno::EPROTO)?;
         let left = input.rest().len();

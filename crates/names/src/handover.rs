@@ -172,6 +172,7 @@ impl Manager {
         self.suspects.values_mut().for_each(|files| files.retain(|file| !of_site(file)));
         self.changed.forget(of_site);
         self.hashed.forget(site);
+        self.duplicates.forget(site);
     }
 
     /// The client is to say what it has open, before anything is given to others.

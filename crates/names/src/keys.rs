@@ -57,6 +57,8 @@ pub enum Table {
     Decided = 22,
     /// Buckets of hashed directories, by directory: what a site has of one.
     Bucket = 23,
+    /// Answers for duplicates of calls that come under other names, by age.
+    Duplicate = 24,
 }
 
 /// A site's part of the names of a directory: all of them at the directory's own site, or a bucket of a hashed one.
@@ -208,6 +210,11 @@ pub fn answers(site: u8, client: u64) -> Vec<u8> {
     key(site, Table::Answer, &[&client.to_be_bytes()])
 }
 
+/// The answer for duplicates of a call; later ones have greater numbers.
+pub fn duplicate(site: u8, number: u64) -> Vec<u8> {
+    key(site, Table::Duplicate, &[&number.to_be_bytes()])
+}
+
 /// A client.
 pub fn client(client: u64) -> Vec<u8> {
     key(0, Table::Client, &[&client.to_be_bytes()])
@@ -266,7 +273,7 @@ const PER_FILE: [Table; 11] = [
 ];
 
 /// The tables of a site beside those about its files: they move with it.
-const PER_SITE: [Table; 3] = [Table::Site, Table::Answer, Table::Passed];
+const PER_SITE: [Table; 4] = [Table::Site, Table::Answer, Table::Passed, Table::Duplicate];
 
 /// The file that a key is about, if it is of a table about files. Of what a site has of a directory that is elsewhere,
 /// a number of that site stands for it: so it is held, and waited for, apart from the directory.

@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod across;
+mod answers;
 mod attributes;
 mod blockmap;
 mod buckets;
@@ -27,6 +28,7 @@ mod columns;
 mod create;
 mod describe;
 mod directory;
+mod duplicates;
 mod foreign;
 mod handover;
 mod hash;

@@ -213,3 +213,8 @@ const _: () = assert!(RETRY_PAUSE.as_millis() < RETRY_INTERVAL.as_millis());
 const _: () = assert!(RETRY_INTERVAL.as_secs() < DEADLINE.as_secs());
 const _: () = assert!(GONE_PAUSE.as_millis() < GONE_INTERVAL.as_millis());
 const _: () = assert!(QUARANTINE_SECONDS > LEASE.as_secs(), "clients of before have gone");
+
+/// Calls of which a manager keeps the answer for duplicates that come over another client, about 400 bytes each on disk
+/// and 100 in memory. One that is older is executed again: what a client sends again was answered by none of the calls
+/// of others since, and it has some hundred under way at most.
+pub const DUPLICATES_MAX: usize = 16_384;

@@ -5,10 +5,12 @@
 //! under way) can be made again from it, but for locks and for opens for reading: their clients reclaim them.
 
 use crate::changed::Changed;
+use crate::duplicates::Duplicates;
 use crate::foreign::{Foreign, Parts, Stop};
 use crate::hashing::Hashed;
 use crate::holds::{Holds, Tx};
 use crate::keys::{self, BucketId, Table};
+use crate::limits::DUPLICATES_MAX;
 use crate::locks::Locks;
 use crate::open_error::{OpenError, damaged};
 use crate::opens::{Holder, Opens};
@@ -112,7 +114,9 @@ pub struct Manager {
     /// Of clients that are saying again what they hold: what they have not mentioned yet.
     pub(crate) suspects: BTreeMap<u64, BTreeSet<FileId>>,
     /// Answers to calls that changed only what is in memory, by client, site and slot.
-    recent: BTreeMap<(u64, u8, u16), Answered>,
+    pub(crate) recent: BTreeMap<(u64, u8, u16), Answered>,
+    /// Calls whose duplicates get the answer of the first.
+    pub(crate) duplicates: Duplicates,
     /// Locks, which are only in memory.
     pub locks: Locks,
     /// The latest incarnations by their numbers, this one last.
@@ -201,6 +205,7 @@ impl Manager {
             registrations: incarnation.wrapping_mul(0x9e37_79b9_7f4a_7c15),
             suspects: BTreeMap::new(),
             recent: BTreeMap::new(),
+            duplicates: Duplicates::new(DUPLICATES_MAX),
             locks: Locks::default(),
             incarnations: BTreeMap::new(),
             changed: Changed::default(),
@@ -308,6 +313,7 @@ impl Manager {
         for (key, _) in self.table(site, Table::Bucket)? {
             self.hashed.set(BucketId { directory: key_file(&key)?, site }, true);
         }
+        self.load_duplicates(site)?;
         for (key, value) in self.table(site, Table::Restored)? {
             self.restoration.change(None, Some(damaged(&key, &value)?));
         }
@@ -491,6 +497,8 @@ impl Manager {
         let recent = self.recent.get(&(origin.client, call.site, call.slot));
         let recent = recent.filter(|recent| recent.sequence == call.sequence);
         let known = transaction.answered(&call)?.or(recent.map(|recent| recent.reply.clone()));
+        let known =
+            known.map_or_else(|| self.answer_of_duplicate(&call), |known| Ok(Some(known)))?;
         if let Some(reply) = known.filter(|_| !self.bugs.has(Bug::AnswersForgotten)) {
             let (changes, parts) = (Changes::default(), Parts::new());
             return Ok(Proposal { reply: reply.into(), changes, parts, repeated: true });
@@ -506,20 +514,9 @@ impl Manager {
             let key = keys::answer(call.site, origin.client, call.slot);
             let kept = Answered { sequence: call.sequence, reply: reply.as_slice().into() };
             changes.writes.insert(key, Some(encoded(&kept)));
+            self.answer_duplicates(&mut changes, &call, origin.now, &reply);
         }
         Ok(Proposal { reply, changes, parts, repeated: false })
-    }
-
-    /// The answer of a call that changes only what is in memory is kept there.
-    fn keep_recent(&mut self, client: u64, call: CallName, reply: &[u8], changes: &Changes) {
-        if changes.writes.is_empty() && !changes.effects.is_empty() {
-            let kept = Answered { sequence: call.sequence, reply: reply.into() };
-            self.recent.insert((client, call.site, call.slot), kept);
-        }
-    }
-
-    pub(crate) fn forget_answers(&mut self, client: u64) {
-        self.recent.retain(|(of, ..), _| *of != client);
     }
 
     pub(crate) fn commit(&mut self, client: u64, mut changes: Changes) -> Option<Append> {
@@ -557,6 +554,10 @@ impl Manager {
                 (self.volume.frozen, self.volume.outbids, self.outbids) = (false, false, false);
             }
             Effect::Restored(before, now) => self.restoration.change(before, now),
+            Effect::Answered(key, kept) => {
+                self.duplicates.remove_oldest();
+                self.duplicates.insert(key, kept);
+            }
             Effect::Retired(server, retired) => {
                 match retired {
                     true => self.retired.insert(server),

@@ -10,7 +10,7 @@ use crate::directory::{Listing, ListingEntry, Span, site_of_cookie};
 use crate::hash::site_of_name;
 use crate::lookup::{Entry, Found};
 use crate::permissions::{Basis, Who};
-use crate::record::Policy;
+use crate::record::{DuplicateKey, Policy};
 use crate::salvage::Salvaged;
 use crate::sessions::{Claim, Final};
 use crate::unnamed::Unnamed;
@@ -18,7 +18,9 @@ use endpoint::FrameMut;
 use node::rings::{Lock, VolumeSpace};
 use wire::field::{Field, Output, fields};
 use wire::limits::BODY_BYTES;
-use wire::{Attr, Decoder, FileId, Fragment, Home, NodeId, SetAttr, Short, VolumeId, Wall, Wcc};
+use wire::{
+    Attr, CallId, Decoder, FileId, Fragment, Home, NodeId, SetAttr, Short, VolumeId, Wall, Wcc,
+};
 
 /// In place of the bytes of a caller's groups: its kernel has decided.
 const KERNEL: u32 = u32::MAX;
@@ -241,7 +243,7 @@ operations! {
     CreateUnnamed = 44 once { who: Who<'a>, parent: FileId, mode: u32, mask: u32 }
     AcceptLost = 46 once { who: Who<'a>, file: FileId }
     LookupIn = 56 pure { who: Who<'a>, parent: FileId, name: &'a [u8] }
-    WithWcc = 57 once { operation: Box<Operation<'a>>, guard: Option<Wall> }
+    WithWcc = 57 once { operation: Box<Operation<'a>>, guard: Option<Wall>, call: Option<CallId> }
     OpenNamed = 43 once { who: Who<'a>, parent: FileId, name: &'a [u8], file: FileId, mask: u32 }
     Share = 58 pure { file: FileId }
     HashDirectory = 59 once { who: Who<'a>, file: FileId }
@@ -282,6 +284,16 @@ impl Operation<'_> {
         match self {
             Operation::WithWcc { operation, .. } => operation,
             operation => operation,
+        }
+    }
+
+    /// The call that it is of, with the operation's number: a call may be several operations.
+    pub fn duplicates(&self) -> Option<DuplicateKey> {
+        match self {
+            Operation::WithWcc { operation, call, .. } => {
+                Some((call.as_ref().copied()?, operation.code()))
+            }
+            _ => None,
         }
     }
 
@@ -627,7 +639,11 @@ mod tests {
     #[test]
     fn an_operation_with_wcc_has_no_other_such_within() {
         let unlink = Operation::Unlink { who: Who::ROOT, parent: FileId(1), name: b"f" };
-        let within = |operation| Operation::WithWcc { operation: Box::new(operation), guard: None };
+        let within = |operation| Operation::WithWcc {
+            operation: Box::new(operation),
+            guard: None,
+            call: None,
+        };
         let decodes = |operation: Operation<'_>| {
             let mut bytes = Vec::new();
             operation.encode(&mut bytes);

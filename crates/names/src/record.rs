@@ -11,7 +11,7 @@ use crate::servers::{IoServer, homes_of};
 use wire::field::{Field, Output, fields};
 use wire::layout::{UNIT_BYTES_DEFAULT, WIDTH_MAX};
 use wire::{
-    Attr, Decoder, FileId, FileKind, Home, Layout, NodeId, Short, SiteOwner, VolumeId, Wall,
+    Attr, CallId, Decoder, FileId, FileKind, Home, Layout, NodeId, Short, SiteOwner, VolumeId, Wall,
 };
 
 /// Version of the key space and of all records in it.
@@ -399,6 +399,19 @@ pub struct Answered {
     pub reply: Box<[u8]>,
 }
 fields!(Answered { sequence, reply });
+
+/// A call, and the number of the operation: a call may be several.
+pub type DuplicateKey = (CallId, u16);
+
+/// The answer for duplicates of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Duplicate {
+    /// Which call.
+    pub key: DuplicateKey,
+    /// As it was sent.
+    pub reply: Box<[u8]>,
+}
+fields!(Duplicate { key, reply });
 
 #[cfg(test)]
 mod tests {

@@ -27,7 +27,8 @@ pub fn restored(key: &[u8], value: &[u8]) -> Result<Vec<Entry>, OpenError> {
         // Behind the row of its file, whose place this one takes.
         return Ok(open_row(key).into_iter().collect());
     }
-    let of_before = [Table::Client, Table::Answer, Table::Incarnation, Table::Truncation];
+    let of_before =
+        [Table::Client, Table::Answer, Table::Duplicate, Table::Incarnation, Table::Truncation];
     if of_before.into_iter().any(is) {
         return Ok(Vec::new());
     }

@@ -1,6 +1,7 @@
 //! One operation on the name space: it reads, decides, and collects what is to change. Nothing has happened until the
 //! manager commits what it collected, all of it in one batch; an operation that fails leaves nothing.
 
+use crate::duplicates::Kept;
 use crate::foreign::{Act, Foreign, Needs, Parts, Want, Write};
 use crate::hash::hash;
 use crate::hashing::Hashed;
@@ -9,7 +10,7 @@ use crate::keys::{self, BucketId};
 use crate::limits::CHANGES_BYTES_MAX;
 use crate::locks::Locks;
 use crate::opens::{Holder, Opens};
-use crate::record::{FIRST_POSITION, Inode, Listed, Named, Policy, Site, Volume};
+use crate::record::{DuplicateKey, FIRST_POSITION, Inode, Listed, Named, Policy, Site, Volume};
 use crate::restoration::{Restoration, Restored};
 use crate::servers::IoServer;
 use crate::sites::Ownership;
@@ -53,6 +54,8 @@ pub(crate) enum Effect {
     Thawed,
     /// The row of one of its files, before and now.
     Restored(Option<Restored>, Option<Restored>),
+    /// The answer for duplicates of a call is kept here.
+    Answered(DuplicateKey, Kept),
 }
 
 /// What an operation wants to change.
@@ -425,4 +428,6 @@ pub struct CallName {
     pub slot: u16,
     /// Grows from call to call of a slot.
     pub sequence: u32,
+    /// Duplicates of it come under other names: over another client, after a restart of that.
+    pub duplicates: Option<DuplicateKey>,
 }

@@ -4,12 +4,14 @@ use crate::protocol::Operation;
 use crate::transaction::Transaction;
 use std::cell::RefCell;
 use std::rc::Rc;
-use wire::{Attr, Errno, FileId, Wall, Wcc};
+use wire::{Attr, CallId, Errno, FileId, Wall, Wcc};
 
-/// Attributes that a [client](crate::Client::with_wcc) collects, and the ctime that the file must have.
+/// Attributes that a [client](crate::Client::with_wcc) collects, the ctime that the file must have, and the call that
+/// the operation is of.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Asked {
     pub guard: Option<Wall>,
+    pub call: Option<CallId>,
     pub changed: Rc<RefCell<Vec<Wcc>>>,
 }
 

@@ -5,6 +5,7 @@ mod common;
 mod crashes;
 mod dead;
 mod describe;
+mod duplicates;
 mod lineage;
 mod locks;
 mod model;

@@ -21,7 +21,7 @@ async fn around<T, F: Future<Output = Result<T, Errno>>>(
     for dir in dirs {
         old.push(client.get_attr(*dir).await.unwrap().attr);
     }
-    let (with, changed) = client.with_wcc(None);
+    let (with, changed) = client.with_wcc(None, None);
     let made = change(with).await.unwrap();
     for dir in dirs {
         new.push(client.get_attr(*dir).await.unwrap().attr);
@@ -60,14 +60,14 @@ fn every_change_of_a_name_tells_of_its_directories() {
         around(&client, &[d], unlink).await;
         let remove = |it: Client| async move { it.remove_directory(&WHO, ROOT, b"d").await };
         around(&client, one, remove).await;
-        let (with, seen) = client.with_wcc(None);
+        let (with, seen) = client.with_wcc(None, None);
         let found = with.lookup(&WHO, ROOT, b"f").await.unwrap();
         let after = client.get_attr(ROOT).await.unwrap().attr;
         assert_eq!((found.attr.file, seen.take()), (f, vec![Wcc { before: None, after }]));
-        let (with, seen) = client.with_wcc(None);
+        let (with, seen) = client.with_wcc(None, None);
         with.read_directory(&WHO, ROOT, 0, 4096, true).await.unwrap();
         assert_eq!(seen.take(), vec![Wcc { before: None, after }]);
-        let (with, changed) = client.with_wcc(None);
+        let (with, changed) = client.with_wcc(None, None);
         let there = with.make_directory(&WHO, ROOT, b"f", 0o755).await;
         assert_eq!((there.map(drop), changed.take()), (Err(Errno::EEXIST), Vec::new()));
     });
@@ -81,11 +81,11 @@ fn of_two_that_guard_an_attribute_with_the_same_time_one_changes_it() {
     cluster.run(1, async move {
         let file = create(&one, b"f", None).await.unwrap().attr;
         let stale = Wall { seconds: file.ctime.seconds + 1, nanos: 0 };
-        let guarded = one.with_wcc(Some(stale)).0;
+        let guarded = one.with_wcc(Some(stale), None).0;
         let refused = guarded.set_attr(&WHO, file.file, mode(0o600), false).await;
         assert_eq!(refused.map(drop), Err(Errno::EBADE));
         let calls = [&one, &two].map(async |client| {
-            let guarded = client.with_wcc(Some(file.ctime)).0;
+            let guarded = client.with_wcc(Some(file.ctime), None).0;
             guarded.set_attr(&WHO, file.file, mode(0o700), false).await.map(drop)
         });
         let mut results = node::all(calls).await;
@@ -102,7 +102,7 @@ fn nothing_of_before_is_told_of_a_file_that_is_written() {
     cluster.run(1, async move {
         let file = create(&one, b"f", None).await.unwrap().attr.file;
         let set = async |client: &Client, bits| {
-            let (with, changed) = client.with_wcc(None);
+            let (with, changed) = client.with_wcc(None, None);
             with.set_attr(&WHO, file, mode(bits), false).await.unwrap();
             changed.take()[0].before.is_some()
         };
@@ -121,7 +121,7 @@ fn what_was_answered_survives_a_power_cut() {
     let client = cluster.client(1);
     let maker = client.clone();
     let old: Attr = cluster.run(1, async move {
-        let with = || maker.with_wcc(None).0;
+        let with = || maker.with_wcc(None, None).0;
         create(&with(), b"gone", None).await.unwrap();
         let file = create(&with(), b"f", None).await.unwrap().attr.file;
         with().rename(&WHO, ROOT, b"f", ROOT, b"g", 0).await.unwrap();

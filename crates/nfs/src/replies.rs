@@ -4,15 +4,16 @@
 //! address without the port. Numbers are used again some day, so it has a checksum of the head too; the data of a WRITE
 //! is not in it, since its place and length are.
 //!
-//! An entry exists from the moment that its call begins. It is a plain struct: who keeps entries over a restart puts
-//! them back with [`restore`](Replies::restore). Replies that are older make room for newer ones; calls in progress are
-//! never forgotten, so that at most [`REPLIES_MAX`] of them are begun.
+//! An entry exists from the moment that its call begins. Replies that are older make room for newer ones; calls in
+//! progress are never forgotten, so that at most [`REPLIES_MAX`] of them are begun. Managers keep the outcomes of
+//! changes of names over restarts of the server, by [`Key::call_id`].
 
 use crate::limits::{REPLIES_BYTES_MAX, REPLIES_MAX, REPLY_BYTES_MAX};
 use crate::rpc::Call;
 use crate::{nlm, v3};
 use core::net::IpAddr;
 use std::collections::BTreeMap;
+use wire::CallId;
 
 /// Identity of a call: duplicates have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,6 +39,16 @@ impl Key {
             procedure: [program, version, procedure],
             head: sum,
         }
+    }
+
+    /// The call, as managers know it over restarts.
+    pub fn call_id(&self) -> CallId {
+        let client = match self.client {
+            IpAddr::V4(client) => client.to_ipv6_mapped(),
+            IpAddr::V6(client) => client,
+        };
+        let [_, _, procedure] = self.procedure;
+        CallId { client: client.to_bits(), xid: self.xid, procedure, arguments: self.head }
     }
 
     /// Whether calls like this are kept.
@@ -140,13 +151,6 @@ impl Replies {
     pub fn forget(&mut self, key: Key) {
         let begun = self.entries.remove(&key);
         assert!(matches!(begun, Some(Entry::InProgress)), "a call that was begun, once");
-    }
-
-    /// A reply from before a restart, oldest first.
-    pub fn restore(&mut self, key: Key, reply: &[u8]) {
-        if !self.entries.contains_key(&key) && self.make_room(reply.len()) {
-            self.insert(key, reply);
-        }
     }
 
     fn insert(&mut self, key: Key, reply: &[u8]) {
@@ -256,13 +260,18 @@ mod tests {
     }
 
     #[test]
-    fn replies_come_back_after_a_restart() {
-        let mut replies = Replies::new(2, 1000);
-        replies.restore(create(1), b"one");
-        replies.restore(create(2), b"two");
-        replies.restore(create(3), b"three");
-        assert_eq!(replies.begin(create(3)), Verdict::Done(b"three"));
-        assert_eq!(replies.begin(create(1)), Verdict::Execute);
+    fn managers_know_a_call_by_all_that_tells_it_from_others() {
+        let first = key(1, 7, v3::Procedure::Remove, b"head").call_id();
+        assert_eq!((first.xid, first.procedure, first.arguments.1), (7, 12, 4));
+        for other in [
+            key(2, 7, v3::Procedure::Remove, b"head"),
+            key(1, 8, v3::Procedure::Remove, b"head"),
+            key(1, 7, v3::Procedure::Rmdir, b"head"),
+            key(1, 7, v3::Procedure::Remove, b"heaD"),
+        ] {
+            assert_ne!(other.call_id(), first);
+        }
+        assert_eq!(key(1, 7, v3::Procedure::Remove, b"head").call_id(), first);
     }
 
     #[derive(Clone, Debug)]

@@ -275,7 +275,7 @@ impl Memory {
             FileOp::GetAttr { file, .. } => self.attr(file).map(FileReply::Attr),
             FileOp::SetAttr { file, changes, .. } => self.set(file, changes),
             FileOp::Permissions { file } => self.permissions(caller, file),
-            FileOp::WithWcc { op, guard } => self.serve_with_wcc(caller, *op, guard),
+            FileOp::WithWcc { op, guard, .. } => self.serve_with_wcc(caller, *op, guard),
             FileOp::ReadLink { file } => Ok(FileReply::Bytes(self.node(file)?.data.clone())),
             FileOp::Symlink { parent, name, target } => {
                 let attr = self.make(caller, (parent, name), FileKind::Symlink, 0o777)?;

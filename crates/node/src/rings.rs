@@ -11,9 +11,8 @@ mod meta;
 use endpoint::{Frame, FrameMut};
 use std::fmt;
 use std::sync::Arc;
-use wire::attr::{Attr, Errno, SetAttr};
 use wire::field::fields;
-use wire::{FileId, ObjectId, Wall, Wcc};
+use wire::{Attr, CallId, Errno, FileId, ObjectId, SetAttr, Wall, Wcc};
 
 pub use locks::{Lock, LockKind};
 pub use meta::{MetaDone, MetaError, MetaOp, MetaRequest, MetaRoom, MetaWork, StoreId};
@@ -495,11 +494,12 @@ pub enum FileOp {
         offset: u64,
         bytes: u64,
     },
-    /// An operation on names, or SetAttr, that brings attributes of its directories (of its file) along: a change is on
-    /// stable storage when it is answered. EBADE, and nothing is done, where the file's ctime is not `guard`.
+    /// An operation on names, or SetAttr, with attributes of its directories (its file); a change is synced. EBADE, and
+    /// nothing is done, where the file's ctime is not `guard`; made once for all duplicates of `call`.
     WithWcc {
         op: Box<FileOp>,
         guard: Option<Wall>,
+        call: Option<CallId>,
     },
     /// Entries as of [`ReadDirectory`](FileOp::ReadDirectory), of a directory that is not open.
     ListDirectory {

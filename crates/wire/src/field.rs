@@ -5,8 +5,8 @@
 
 use crate::limits::BODY_BYTES;
 use crate::{
-    Attr, Decoder, Encoder, FileId, FileKind, Fragment, Home, Layout, NodeId, ObjectId, SetAttr,
-    SetTime, Short, VolumeId, Wall, Wcc,
+    Attr, CallId, Decoder, Encoder, FileId, FileKind, Fragment, Home, Layout, NodeId, ObjectId,
+    SetAttr, SetTime, Short, VolumeId, Wall, Wcc,
 };
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -215,6 +215,7 @@ impl<'a, T: Field<'a> + Copy + Default, const N: usize> Field<'a> for [T; N] {
 
 fields!(Attr { file, kind, mode, links, uid, gid, rdev, size, used, atime, mtime, ctime, change });
 fields!(Wcc { before, after });
+fields!(CallId { client, xid, procedure, arguments });
 fields!(Fragment { unit, units, column, width, object_unit });
 fields!(Home { server, disk });
 fields!(ObjectId { volume, file, column });

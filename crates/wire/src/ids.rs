@@ -35,6 +35,20 @@ impl FileId {
     }
 }
 
+/// The identity of a call of a protocol with retransmission, whichever of our nodes it comes to: its duplicates have
+/// the same (RFC 1813 section 4.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CallId {
+    /// The client's address, as of IPv6.
+    pub client: u128,
+    /// The client's number of the call; numbers are used again some day.
+    pub xid: u32,
+    /// The procedure.
+    pub procedure: u32,
+    /// CRC-32C of the call's arguments, and their bytes.
+    pub arguments: (u32, u32),
+}
+
 /// One column of one file: what an I/O server keeps as one object. Never reused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectId {

@@ -25,7 +25,7 @@ pub use attr::{Attr, Errno, FileKind, SetAttr, SetTime, Wall, Wcc};
 pub use blockmap::{BlockMap, Fragment};
 pub use codec::{Decoder, Encoder, Short};
 pub use control::{CallHeader, Channel, Control, ControlView, Flags, Header, Kind, Malformed};
-pub use ids::{FileId, NodeId, ObjectId, SessionEpoch, Token, VolumeId};
+pub use ids::{CallId, FileId, NodeId, ObjectId, SessionEpoch, Token, VolumeId};
 pub use layout::{Extent, Home, Layout, Placement};
 pub use mix::mix;
 pub use sites::{SITES, SiteOwner, Sites};

@@ -30,7 +30,8 @@ pub(super) type Ran = Result<Vec<u8>, Stop>;
 /// The permanent name of a call.
 pub(super) fn call_name(number: CallNumber, operation: &Operation<'_>) -> CallName {
     let site = operation.site(number.by_name).unwrap_or_default();
-    CallName { site, slot: number.slot, sequence: number.sequence }
+    let duplicates = operation.duplicates();
+    CallName { site, slot: number.slot, sequence: number.sequence, duplicates }
 }
 
 impl<O: Objects> Service<O> {
@@ -466,7 +467,7 @@ pub(super) fn change(
     use Operation::*;
     transaction.check_route(operation, call)?;
     match operation {
-        WithWcc { operation, guard } => {
+        WithWcc { operation, guard, .. } => {
             let (changed, outcome) = transaction
                 .with_wcc(operation, *guard, |t, operation| change(t, call, operation))?;
             Ok(Outcome::WithWcc(changed, Box::new(outcome)))

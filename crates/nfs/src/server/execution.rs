@@ -3,6 +3,7 @@
 use super::{Context, Origin, Port, Server, export};
 use super::{data, listing, locking, monitoring, mounting, namespace, objects};
 use crate::record::{MARK_BYTES, Outgoing, Record, begin};
+use crate::replies::Key;
 use crate::rpc::{Acceptance, Call, Reply};
 use crate::v3::{self, Args, Handle, Procedure, Status};
 use crate::xdr::Xdr;
@@ -15,7 +16,7 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{self, Poll, Waker};
-use wire::Errno;
+use wire::{CallId, Errno};
 
 /// Exchange between a procedure and its driver.
 #[derive(Default)]
@@ -138,7 +139,11 @@ async fn execute(server: Rc<Server>, origin: Origin, asker: Asker, record: Recor
         }
     };
     match (origin.port, call.program) {
-        (Port::Nfs, v3::PROGRAM) => execute_nfs(&server, origin, asker, &call, record.data).await,
+        (Port::Nfs, v3::PROGRAM) => {
+            let key = Key::of(origin.client(), &call, &record.head);
+            let id = key.is_kept().then(|| key.call_id());
+            execute_nfs(&server, (origin, id), asker, &call, record.data).await
+        }
         (Port::Nfs | Port::Mount, mount::PROGRAM) => {
             finished(call.xid, mounting::answer(&server, origin, &asker, &call).await)
         }
@@ -182,7 +187,7 @@ fn finished(xid: u32, answered: Answered) -> Executed {
 
 async fn execute_nfs(
     server: &Server,
-    origin: Origin,
+    (origin, id): (Origin, Option<CallId>),
     asker: Asker,
     call: &Call<'_>,
     data: Vec<Frame>,
@@ -194,8 +199,8 @@ async fn execute_nfs(
             let mut head = begin(256);
             Reply::Accepted(Acceptance::Success).put(call.xid, &mut head);
             let results = head.len();
-            let client = origin.client();
-            let (head, data, bytes) = results_of(server, client, asker, (args, head), data).await;
+            let of = (origin.client(), id);
+            let (head, data, bytes) = results_of(server, of, asker, (args, head), data).await;
             let status = &head[results..];
             let is_final = !status.starts_with(&(Status::Jukebox as u32).to_be_bytes());
             let failed = !status.starts_with(&(Status::Ok as u32).to_be_bytes());
@@ -225,7 +230,7 @@ pub(super) type Results = (Vec<u8>, Vec<Frame>, usize);
 
 async fn results_of(
     server: &Server,
-    client: IpAddr,
+    (client, call): (IpAddr, Option<CallId>),
     asker: Asker,
     (args, mut head): (Args<'_>, Vec<u8>),
     data: Vec<Frame>,
@@ -244,7 +249,7 @@ async fn results_of(
             return (head, Vec::new(), 0);
         }
     };
-    let context = Context { server, asker, options, export };
+    let context = Context { server, asker, options, export, call };
     match args {
         Args::Read(args) => return data::read(&context, args, head).await,
         Args::Write(args) => data::write(&context, args, data).await.put(&mut head),
