@@ -57,7 +57,7 @@ impl Drop for Room {
     }
 }
 
-/// What was read ahead of some range.
+/// Result of a look for data read ahead.
 pub(crate) enum Prefetched {
     Missing,
     /// It will come, or be missing: when the file changes.
@@ -74,7 +74,7 @@ pub(crate) enum Arrived {
 }
 
 impl Chunks {
-    /// What was read ahead of the byte at `offset`.
+    /// Whether the byte at `offset` was read ahead.
     pub fn arrived(&self, offset: u64) -> Arrived {
         match self.touching(&(offset..offset + 1)).next() {
             None => Arrived::Nothing,
@@ -120,7 +120,7 @@ impl Chunks {
         }
     }
 
-    /// The bytes of `range`, when all of them were read ahead. What was handed out completely is forgotten.
+    /// The bytes of `range`, when all of them were read ahead. Chunks handed out completely are forgotten.
     pub fn find(&mut self, range: &Range<u64>, now: Time) -> Prefetched {
         self.forget_old(now);
         let (mut at, mut coming, mut frames) = (range.start, false, Vec::new());

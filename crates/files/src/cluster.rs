@@ -1,4 +1,4 @@
-//! What a node of a cluster runs: the same assembly in the simulated and in the real world.
+//! Assembly of a node of a cluster: the same in the simulated and in the real world.
 //!
 //! A node may be an I/O server, the manager of the volume (which also keeps the members), a client, or all of them. The
 //! world opens the stores, because their files are its own, and moves the node's rings.
@@ -64,7 +64,7 @@ pub struct ClientRole {
     pub files: Config,
 }
 
-/// What was started.
+/// The services that a node runs.
 #[derive(Default)]
 pub struct Services {
     /// Network memory.

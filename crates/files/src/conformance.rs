@@ -1,4 +1,4 @@
-//! What every world must show: the same test bodies over the same services, simulated and real.
+//! Behaviour that every world must show: the same test bodies over the same services, simulated and real.
 //!
 //! A body is an async function over a [`Client`], which asks one front for file operations. It panics where an answer
 //! is wrong, as a test does. The world drives it: [`Asks`] is the front's end of a body, to be polled beside the node.

@@ -1,4 +1,4 @@
-//! What the client has done and holds, for whoever shows it.
+//! The client's counters, for reports.
 
 use node::rings::FileOp;
 use std::cell::Cell;

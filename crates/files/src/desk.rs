@@ -1,10 +1,10 @@
 //! The places at which the front's operations are served, and how one ends whose application has given up.
 //!
-//! An interrupted operation is answered with EINTR at once, wherever it waits. One that only asks is given up: a
-//! read, a look-up, an fsync, a write that has not been taken over. One that changes names, opens, closes or truncates
-//! goes on without anybody waiting, because half of it may be done elsewhere; another loop takes its place at the
-//! front. What it opens for nobody is given back, and an error that nobody heard is told again. A lock is given up, and
-//! the manager told what its owner has without it: the same owner may have asked again by then.
+//! An interrupted operation is answered with EINTR at once, wherever it waits. One that only asks is given up: a read,
+//! a look-up, an fsync, a write that has not been taken over. One that changes names, opens, closes or truncates goes
+//! on, because half of it may be done elsewhere; another loop takes its place at the front. A file that it opens is
+//! closed again, and an error that no caller heard is told again. A lock is given up, and the manager told what its
+//! owner has without it: the same owner may have asked again by then.
 //!
 //! Invariant: an operation is answered once.
 
@@ -44,7 +44,7 @@ impl Desks {
         self.0.borrow_mut().retain(|other| !Rc::ptr_eq(other, desk));
     }
 
-    /// Whether the operation `front` is being served, and knows now that nobody waits for it.
+    /// Whether the operation `front` is being served; it then knows that its application has given up.
     pub fn interrupt(&self, front: u64) -> bool {
         let all = self.0.borrow();
         let Some(desk) = all.iter().find(|desk| desk.front.get() == Some(front)) else {
@@ -57,7 +57,7 @@ impl Desks {
 }
 
 impl Desk {
-    /// What `operation` brings; `None` when its application gave up before.
+    /// Runs `operation` and returns its value; `None` when its application gave up before.
     async fn watch<T>(
         &self,
         front: u64,
@@ -82,7 +82,7 @@ impl Desk {
     }
 }
 
-/// What becomes of an operation that nobody waits for any more.
+/// The end of an operation whose application has given up.
 enum Afterwards {
     /// It is given up where it waits.
     GivenUp,
@@ -116,7 +116,7 @@ impl Files {
             | FileOp::ListXattr { .. }
             | FileOp::GetLock { .. } => Afterwards::GivenUp,
             FileOp::WithWcc { op, .. } => self.afterwards(op),
-            // What must not be left half done is done to the end.
+            // Steps that must not be left half done run in `to_the_end`.
             FileOp::Allocate { mode, .. } if mode & (PUNCH_HOLE | ZERO_RANGE) != 0 => {
                 Afterwards::GivenUp
             }
@@ -169,7 +169,7 @@ impl Files {
         }
     }
 
-    /// What is left to do of an operation that nobody waits for any more.
+    /// Does the rest of an operation whose application has given up.
     async fn go_on(
         &self,
         place: &Worker,
@@ -219,8 +219,8 @@ impl Files {
         self.cx.front_done(front, result);
     }
 
-    /// An operation that nobody waited for has ended. Errors of giving back are nobody's either: what the manager then
-    /// keeps for this client ends with the client's lease.
+    /// An operation whose application gave up has ended. Errors of giving back are told to none: the manager then keeps
+    /// an open for this client until its lease ends.
     async fn settle(&self, afterwards: Afterwards, outcome: Result<FileReply, Errno>) {
         match (afterwards, outcome) {
             (Afterwards::Untold(open, before), Err(_)) => {

@@ -28,8 +28,8 @@ impl Files {
         Ok(FileReply::Entry(self.present(entry, asked).await?))
     }
 
-    /// The manager said that the name is this file's. Whoever is told so may believe it for a while, but for a file
-    /// with several names.
+    /// The manager said that the name is this file's. The kernel may believe that for a while, unless the file has
+    /// several names.
     fn note_name(&self, parent: FileId, name: &[u8], entry: &Entry) {
         let single = entry.attr.kind == FileKind::Directory || entry.attr.links == 1;
         if single && name != b"." && name != b".." {
@@ -38,7 +38,7 @@ impl Files {
         }
     }
 
-    /// What an operation that made a name in `parent` answers.
+    /// The reply to an operation that made a name in `parent`.
     pub(crate) async fn made(
         &self,
         (parent, name): (FileId, &[u8]),
@@ -52,7 +52,7 @@ impl Files {
         FileReply::Entry(self.changed_attr(&file).await)
     }
 
-    /// What an operation that took a name out of `directory` answers: link counts that were known are old.
+    /// The reply to an operation that took a name out of `directory`: link counts that were known are old.
     pub(crate) fn removed(&self, directory: FileId) -> FileReply {
         self.names_changed();
         self.note_directory(directory);
@@ -126,8 +126,8 @@ impl Files {
         Ok(FileReply::Opened { handle, keep_cache: version.is_some() && known == version })
     }
 
-    /// Opens the file by the name that its opener may have believed in. When that has become another file's, whoever
-    /// came by it is told so once, as in [`replaced`](Files::replaced).
+    /// Opens the file by the name that its opener may have believed in. When that has become another file's, the opener
+    /// gets ESTALE once, as in [`replaced`](Files::replaced).
     async fn open_believed(&self, who: &Who<'_>, id: FileId, mask: u32) -> Result<Entry, Errno> {
         let (parent, name) = match self.naming.way(id, self.cx.now()) {
             OpenBy::Number => return self.names.open(who, id, mask).await,
@@ -141,9 +141,8 @@ impl Files {
         entry
     }
 
-    /// Another client took the last name of a file away that we still believed in: whoever came here by a remembered
-    /// name is told so once. A kernel looks the name up again then; one that has the file open finds it at the second
-    /// try.
+    /// Another client took away the last name, still believed in here, of a file: an opener by a remembered name gets
+    /// ESTALE once. A kernel looks the name up again then; one that has the file open finds it at the second try.
     async fn replaced(
         &self,
         who: &Who<'_>,

@@ -29,7 +29,7 @@ pub(crate) const SEEK_DATA: u32 = 3;
 /// SEEK_HOLE
 pub(crate) const SEEK_HOLE: u32 = 4;
 
-/// What a create with these flags does where the name is there.
+/// How a create with these flags treats a name that exists.
 pub(crate) fn how(flags: u32) -> How {
     if flags & EXCLUSIVE != 0 { How::Guarded } else { How::Unchecked }
 }

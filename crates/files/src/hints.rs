@@ -1,9 +1,9 @@
-//! What applications say they will read soon, in order: the servers bring it from their disks into memory, and this
-//! client reads the next few files ahead as their reader comes near.
+//! Files that applications say they will read soon, in order: the servers bring them from their disks into memory, and
+//! this client reads the next few files ahead as their reader comes near.
 //!
-//! [`Hints`] plans and remembers names and offsets only. What it says to read becomes chunks as those read ahead of a
-//! sequential reader do, with their bounds and their consistency; within a long file that read-ahead goes on alone.
-//! Hints are only hints: wrong ones cost reads that nobody waits for.
+//! [`Hints`] plans and remembers names and offsets only. Its read-ahead becomes chunks as that of a sequential reader
+//! does, with the same bounds and consistency; within a long file that read-ahead goes on alone.
+//! Hints are only hints: wrong ones cost reads that no application waits for.
 
 use crate::Files;
 use crate::chunks::{Arrived, NO_READER};
@@ -125,7 +125,7 @@ impl Hints {
     }
 
     /// `range` of `file` will be read after all that was named before. How many of its bytes are noted: the first ones,
-    /// when there are too many hints. What is named again is moved to the end.
+    /// when there are too many hints. A range named again is moved to the end.
     pub fn handle_hint(&mut self, file: FileId, range: Range<u64>, now: Time) -> u64 {
         let mut at = range.start - range.start % wire::limits::BLOCK_BYTES as u64;
         while at < range.end {
@@ -162,13 +162,13 @@ impl Hints {
         Some(fetched)
     }
 
-    /// What was read ahead for a hint came too `late` for its reader; or else so early that it had grown too old.
+    /// Data read ahead for a hint came too `late` for its reader; or else so early that it had grown too old.
     pub fn handle_miss(&mut self, late: bool) {
         let depth = if late { self.depth * 2 } else { self.depth / 2 };
         self.depth = depth.clamp(HINT_DEPTH_MIN, HINT_DEPTH_MAX);
     }
 
-    /// What to do next.
+    /// The next step to take.
     pub fn poll_step(&mut self) -> Option<Step> {
         self.steps.pop_front()
     }
@@ -284,7 +284,7 @@ impl Files {
         while let Some(step) = self.next_step() {
             let Step::Tell(file, range) = step else { continue };
             if self.tell_servers(file, range).await == 0 {
-                break; // away, or busy: whoever reads finds out
+                break; // away, or busy: the reader finds out
             }
         }
         Ok(FileReply::Offset(noted))
@@ -333,7 +333,7 @@ impl Files {
         self.fetched.borrow_mut().push_back((self.cx.now(), file));
     }
 
-    /// What was read ahead and no reader came for in time goes.
+    /// Forgets data read ahead for which no reader came in time.
     pub(crate) fn forget_fetched(&self) {
         let now = self.cx.now();
         let mut fetched = self.fetched.borrow_mut();
@@ -434,7 +434,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is named and read in whatever order: the table stays bounded, and so is what the servers are told
+        /// The table stays bounded, whatever is named and read in whatever order, and so is what the servers are told
         /// ahead of a reader and what this client reads ahead at one step.
         #[test]
         fn hints_stay_bounded(asked in prop::collection::vec((0u64..300, 0u64..1 << 25, any::<bool>()), 1..400)) {

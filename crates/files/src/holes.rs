@@ -1,7 +1,7 @@
 //! fallocate(2), and lseek(2) for data and holes.
 //!
-//! Whole blocks become holes at the servers, in the order of writes: what was written before is stable first, what is
-//! written meanwhile waits. What is left of the range at its ends is zeros that are written. Room is never reserved.
+//! Whole blocks become holes at the servers, in the order of writes: earlier writes are stable first, writes that come
+//! meanwhile wait. The rest of the range at its ends is zeros that are written. Room is never reserved.
 
 use crate::Files;
 use crate::flags::{KEEP_SIZE, PUNCH_HOLE, SEEK_DATA, SEEK_HOLE, ZERO_RANGE, writes};
@@ -153,7 +153,7 @@ impl Files {
         }
     }
 
-    /// Where the first data of the range is, or its end. What was written here and is not at the servers is data.
+    /// Where the first data of the range is, or its end. Writes that are not at the servers yet are data.
     async fn next_data(&self, file: &Rc<File>, range: Range<u64>) -> Result<u64, Errno> {
         // Taken before the servers are asked, as for a read.
         let written = file.state.borrow().written.overlay(range.clone());

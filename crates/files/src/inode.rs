@@ -1,4 +1,4 @@
-//! What this client knows and holds of one file.
+//! State of one file at this client.
 //!
 //! While there is a [`Local`], length and modification time are this client's: it has written what the manager does
 //! not know yet. All else is the manager's, as of the last answer.
@@ -43,7 +43,7 @@ pub(crate) struct Local {
 pub(crate) struct Failure {
     /// Grows with every failure, so that each open handle reports each once.
     pub count: u64,
-    /// The last that any handle has reported: a later one is for whoever opens the file next.
+    /// The last that any handle has reported: a later one is for the next open.
     pub told: u64,
     pub errno: Option<Errno>,
 }
@@ -107,7 +107,7 @@ pub(crate) struct State {
     pub cached: Option<u64>,
     /// It is open here and has no `security.capability`.
     pub plain: bool,
-    /// It has no bytes and has lost its last name: what whoever has it open goes on with. The manager has forgotten it.
+    /// Its state, for those that have it open, when it has no bytes and has lost its last name: the manager forgot it.
     pub unnamed: Option<Unnamed>,
 }
 
@@ -179,7 +179,7 @@ impl State {
         self.written.is_sent(self.written.mark())
     }
 
-    /// The manager counts opens of the file that nobody has any more.
+    /// The manager counts opens of the file that no handle has any more.
     pub fn is_left(&self) -> bool {
         self.writers == 0 && self.sessions > 0 || self.spare_readers() > 0
     }
@@ -198,7 +198,7 @@ impl State {
     /// Takes the manager's answer over, unless a newer one is known. A change of version that is not this client's own
     /// means that others wrote, or may be writing. While others write its length is a hint: not taken for a shorter
     /// file, and not for a fresh answer before the objects were asked. An answer may come late: what was learnt from
-    /// a younger question stays. What this client holds stays right when the manager goes back.
+    /// a younger question stays. The data held here stays right when the manager goes back.
     pub fn absorb(&mut self, entry: Entry, asked: Time, now: Time) {
         let back = self.goes_back(&entry, asked);
         if !back && self.is_late(&entry, asked) {
@@ -211,7 +211,7 @@ impl State {
         if cut || entry.writers || foreign {
             self.written.shadow_sent(cut);
         }
-        // What others write changes the version no sooner than they close the file.
+        // Writes of others change the version no sooner than they close the file.
         let changed = entry.attr.change != self.entry.attr.change;
         if changed || entry.writers {
             self.chunks.clear();
@@ -329,7 +329,7 @@ impl State {
         self.local = self.local.map(|local| Local { guessed: true, ..local });
     }
 
-    /// What was written is lost to `errno`.
+    /// Written data is lost to `errno`.
     pub fn fail(&mut self, errno: Errno) {
         self.failure.count += 1;
         self.failure.errno = Some(errno);
@@ -415,7 +415,7 @@ mod tests {
         assert_eq!(state.entry.attr.size, 20);
     }
 
-    /// What is made after a cut, before a sync has told of the cut, hides nothing that was made before it.
+    /// A change after a power cut, before a sync has told of the cut, hides none that was made before it.
     #[test]
     fn a_later_change_hides_no_earlier_one_that_is_not_synced() {
         let one = OwnChanges::default().and(3, 2);

@@ -6,8 +6,8 @@
 //! what the last close before it left. Between processes of one client it is POSIX's, because they share one
 //! [`Files`].
 //!
-//! It is not a cache of file data: on a FUSE mount that is the kernel's. What it holds is what was written and is not
-//! yet stable, and a few chunks read ahead of sequential readers, both bounded.
+//! It is not a cache of file data: on a FUSE mount that is the kernel's. It holds written data that is not yet stable,
+//! and a few chunks read ahead of sequential readers, both bounded.
 //!
 //! The durability contract:
 //!
@@ -122,14 +122,14 @@ pub struct Unsaved {
     pub bytes: u64,
 }
 
-/// What the client's loops share.
+/// State that the client's loops share.
 pub struct Inner {
     cx: Cx,
     config: Config,
     /// How long a server that is away is waited for, now.
     patience: Cell<Duration>,
     names: names::Client,
-    /// The same, for who has more patience with the manager.
+    /// The same, with a longer timeout for the manager.
     asking: names::Client,
     stripe: stripe::Client,
     table: RefCell<Table>,
@@ -156,9 +156,9 @@ pub struct Inner {
     /// When what is old of it was forgotten last, of all files.
     ahead_swept: Cell<Time>,
     hints: RefCell<Hints>,
-    /// What the servers are to be told of them.
+    /// Ranges of which the servers are to be told.
     tells: WorkQueue<(FileId, Range<u64>)>,
-    /// Files of which something was read ahead for hints, and when.
+    /// Files that were read ahead for hints, and when.
     fetched: RefCell<VecDeque<(Time, Rc<File>)>>,
     desks: Desks,
     front_places: Rc<Places>,
@@ -252,7 +252,7 @@ impl Files {
         self.stripe.set_patience(patience.min(stripe::limits::RETRY_DEADLINE));
     }
 
-    /// What the client has done and holds.
+    /// The client's counters and the bytes that it holds.
     pub fn report(&self) -> Report {
         let counters = &self.counters;
         Report {
@@ -278,7 +278,7 @@ impl Files {
         }
     }
 
-    /// What a client that ended now might lose.
+    /// Written data that would be lost if the client ended now.
     pub fn unsaved(&self) -> Vec<Unsaved> {
         let files = self.files_with_written();
         let unsaved = files.iter().map(|file| {

@@ -56,7 +56,7 @@ pub const HINT_DEPTH_MAX: usize = 32;
 pub const HINT_AGE_MAX: Duration = Duration::from_secs(60);
 /// Loops that tell the servers what comes next.
 pub const HINT_LOOPS: usize = 4;
-/// What was read ahead is not handed out when it is older: as the attribute cache.
+/// Data read ahead is not handed out when it is older: as the attribute cache.
 pub const AHEAD_AGE_MAX: Duration = Duration::from_secs(1);
 
 /// Most files whose attributes are kept: about 1 KiB each, 64 MiB in all.

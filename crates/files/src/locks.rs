@@ -27,7 +27,7 @@ struct Waiter {
     wanted: Wanted,
 }
 
-/// What was refused in this round, by file and kind of lock.
+/// Locks that were refused in this round, by file and kind of lock.
 #[derive(Default)]
 struct Refused(BTreeMap<(FileId, bool), Vec<Lock>>);
 

@@ -1,9 +1,9 @@
 //! By which names files are known here: for opens by a name that the kernel still believes in, and for messages.
 //!
 //! It is not a cache of names: nothing is looked up in it. A file has at most one name here, the last that was told for
-//! it, and a name one file. Files with several hard links are not named: whoever is told of them is told not to believe
-//! the name (see `live::fuse`), so that it is always looked up. While a kernel may believe in two names of a file,
-//! because another client renamed it, an open counts only right after a look-up.
+//! it, and a name one file. Files with several hard links are not named: the kernel is told not to believe their names
+//! (see `live::fuse`), so that they are always looked up. While a kernel may believe in two names of a file, because
+//! another client renamed it, an open counts only right after a look-up.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ type Name = (FileId, Rc<[u8]>);
 /// Most directories of a path: as many as a path of Linux can have.
 const DEPTH_MAX: usize = wire::limits::PATH_BYTES_MAX / 2;
 
-/// What is known of a file's name.
+/// The name of a file, as known here.
 #[derive(Clone)]
 struct Known {
     name: Name,
@@ -33,7 +33,7 @@ pub(crate) enum OpenBy {
     Number,
     /// By this name.
     Name(FileId, Rc<[u8]>),
-    /// Not before the name was looked up: nobody knows by which of two it comes.
+    /// Not before the name was looked up: it may come by either of two names.
     Again,
 }
 

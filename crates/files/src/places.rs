@@ -47,8 +47,8 @@ impl Places {
         Rc::new(Places { all, start, spare, behind, idle, busy: Notify::new(cx) })
     }
 
-    /// What each loop of the pool does: `work` on what `next` brings, one piece after the other, until another loop
-    /// has taken its place.
+    /// The loop of each worker of the pool: does `work` on each piece that `next` brings, until another loop has taken
+    /// its place.
     pub async fn work<T>(
         &self,
         cx: &Cx,

@@ -95,7 +95,7 @@ impl Files {
         Ok(frames)
     }
 
-    /// What was written to `range` and may not be at its servers yet.
+    /// Writes to `range` that may not be at its servers yet.
     fn overlay(&self, file: &File, range: &Range<u64>) -> Vec<(u64, Gather)> {
         match self.cx.has_bug(Bug::OverlayIgnored) {
             false => file.state.borrow().written.overlay(range.clone()),

@@ -127,7 +127,7 @@ enum Outcome {
     Made(File),
 }
 
-/// Makes again what the names lack, over these clients; `tell` hears how far it is. What was made stays when it fails.
+/// Makes the missing names again, over these clients; `tell` hears of progress. They stay when it fails.
 pub async fn salvage(
     cx: &Cx,
     names: &names::Client,

@@ -61,7 +61,7 @@ impl Files {
     pub(crate) fn note_own(&self, file: &File) {
         self.note_change(file);
         let mut state = file.state.borrow_mut();
-        // What is lost and not told yet is told first.
+        // A loss that was not told yet is told first.
         if !self.is_lost(state.own) {
             state.own = state.own.and(self.changes.get(), self.synced.get());
         }
@@ -73,7 +73,7 @@ impl Files {
         self.ask_objects(file).await
     }
 
-    /// What the manager knows: ESTALE is that the file is gone.
+    /// Asks the manager for the file: ESTALE when the file is gone.
     async fn ask_manager(&self, file: &Rc<File>) -> Result<(), Errno> {
         let (generation, asked) = (self.generation.get(), self.cx.now());
         let entry = self.asking.get_attr(file.id).await?;
@@ -138,7 +138,7 @@ impl Files {
         if current { Ok(()) } else { Err(Errno::ESTALE) }
     }
 
-    /// Runs `attempt` until it succeeds, fails for good, or the mount's patience ends. A refusal for an old layout or
+    /// Runs `attempt` until it succeeds, fails for good, or the mount's timeout ends. A refusal for an old layout or
     /// truncate generation brings fresh knowledge first. A disk that its server refuses comes back by no waiting: EIO,
     /// unless the file is kept elsewhere by now.
     pub(crate) async fn persist<T>(
@@ -194,7 +194,7 @@ impl Files {
         result
     }
 
-    /// Whether there is a write session that nobody is about to end.
+    /// Whether there is a write session that no task is about to end.
     fn has_session(&self, file: &File) -> bool {
         let state = file.state.borrow();
         state.sessions > 0 && !state.busy
@@ -221,8 +221,8 @@ impl Files {
         result
     }
 
-    /// What is about to be retransmitted was lost, and the manager may have asked the objects for the length meanwhile:
-    /// it is what they have by now and what is still held here, whichever ends later.
+    /// Data that is about to be retransmitted was lost, and the manager may have asked the objects for the length
+    /// meanwhile: it is that of the objects now or that of the data held here, whichever is longer.
     async fn recover_length(&self, file: &Rc<File>) -> Result<(), Errno> {
         let needed = |state: &State| state.local.is_none() && !state.written.is_empty();
         if !needed(&file.state.borrow()) {
@@ -291,7 +291,7 @@ impl Files {
         // Some objects may have answered long before the last one did: what was heard of the file since is younger.
         let unchanged = state.written.mark() == mark;
         let known = totals.is_ok() && unchanged && state.asked <= asked;
-        // Of a file that is gone nobody asks for the length any more.
+        // The length of a file that is gone is not needed any more.
         let gone = matches!(totals, Err(Errno::ESTALE));
         state.resent |= !known && !gone;
         let size = totals?.size;
@@ -301,8 +301,8 @@ impl Files {
         Ok(())
     }
 
-    /// What the objects have by the layout and the truncate generation that are known when this returns: a truncation
-    /// meanwhile, by an application here too, makes it another length.
+    /// Length and use by the objects, for the layout and the truncate generation that are known when this returns: a
+    /// truncation meanwhile, by an application here too, makes it another length.
     async fn measure(&self, file: &Rc<File>) -> Result<ObjectTotals, Errno> {
         let ask = async |reference: FileRef| {
             let totals = self.stripe.attributes(&reference).await?;
@@ -321,7 +321,7 @@ impl Files {
     async fn is_current(&self, file: &Rc<File>, reference: &FileRef) -> Result<bool, Errno> {
         let asked = self.cx.now();
         let entry = match self.patiently(async || self.names.get_attr(file.id).await).await {
-            Err(Errno::ESTALE) => return Ok(true), // it is gone: nobody asks for its length any more
+            Err(Errno::ESTALE) => return Ok(true), // it is gone: its length is not needed any more
             entry => entry?,
         };
         let truncations = entry.truncations == reference.truncations;
@@ -332,7 +332,7 @@ impl Files {
         Ok(current)
     }
 
-    /// What the manager still counts of a closed file, because it or a server was away for too long, is ended later.
+    /// Opens that the manager still counts, since it or a server was away too long at the close, are ended later.
     pub(crate) fn note_left(&self, file: &Rc<File>) {
         if file.state.borrow().is_left() {
             self.left.borrow_mut().insert(file.id, file.clone());
@@ -416,7 +416,7 @@ impl Files {
     }
 }
 
-/// What this client knows at the end of a write session, and as of which write.
+/// The file's state as known at the end of a write session, and as of which write.
 fn outcome(file: &File) -> (Final, Mark) {
     let state = file.state.borrow();
     let attr = state.attr();
@@ -437,7 +437,7 @@ fn is_kept_as(file: &File, reference: &FileRef) -> bool {
     now.is_ok_and(|now| now.layout == reference.layout)
 }
 
-/// The pause after this one, while whoever is asked stays away.
+/// The pause after this one, while the server stays away.
 fn longer(pause: Duration) -> Duration {
     (2 * pause).min(RETRY_PAUSE_MAX)
 }

@@ -3,9 +3,9 @@
 //! - *close* (flush): every byte is at its servers. The copy stays here until a commit, at the latest
 //!   [`KEEP_AGE`](crate::limits::KEEP_AGE) later. The write session goes on until the handle's *release*: a flush is
 //!   the close of one descriptor, and others, maps and children of a fork may have the file open, without a name too.
-//!   Until then the manager knows that its length is a hint, and whoever opens the file asks the objects.
-//! - *fsync*: every byte is on stable storage, and so is the name if this mount changed it. What a power cut took of
-//!   such changes before is told once, by an fsync of each file and directory that it may concern.
+//!   Until then the manager knows that its length is a hint, and each opener asks the objects.
+//! - *fsync*: every byte is on stable storage, and so is the name if this mount changed it. Changes before that a power
+//! cut took are told once, by an fsync of each file and directory that they may concern.
 //!
 //! A write that could not be kept is reported by the next of these, once for each open handle.
 
@@ -21,7 +21,7 @@ use std::rc::Rc;
 use wire::{Errno, FileId};
 
 impl Files {
-    /// What close(2) does, for each descriptor that is closed.
+    /// close(2), for each descriptor that is closed.
     pub(crate) async fn flush(&self, handle: Handle, owner: u64) -> Result<FileReply, Errno> {
         let open = self.table.borrow().handle(handle)?;
         let result = if writes(open.flags) { self.close_writes(&open).await } else { Ok(()) };
@@ -61,7 +61,7 @@ impl Files {
         }
     }
 
-    /// What fsync(2) does.
+    /// fsync(2).
     pub(crate) async fn fsync(&self, handle: Handle) -> Result<FileReply, Errno> {
         let open = self.table.borrow().handle(handle)?;
         self.keep(&open).await?;
@@ -109,7 +109,7 @@ impl Files {
         if self.cx.has_bug(Bug::WriteErrorSwallowed) { Ok(()) } else { told }
     }
 
-    /// What fsync(2) of a directory does.
+    /// fsync(2) of a directory.
     pub(crate) async fn fsync_directory(&self, id: FileId) -> Result<FileReply, Errno> {
         let directory = self.file(id);
         self.sync_names().await?;
@@ -129,7 +129,7 @@ impl Files {
         Ok(())
     }
 
-    /// One of the changes since the last sync is lost, nobody knows which.
+    /// One of the changes since the last sync is lost; which one is unknown.
     fn note_loss(&self, changes: u64) {
         let lost = self.synced.get() + 1..changes + 1;
         if lost.is_empty() {
@@ -152,7 +152,7 @@ impl Files {
         self.refresh(file).await?;
         let mut state = file.state.borrow_mut();
         let (last, synced) = (state.names_mark, self.synced.get());
-        // What came after the loss is told when that is lost too.
+        // Changes after the loss are told when they are lost too.
         state.own = OwnChanges { first: last.min(synced + 1), last };
         if self.is_lost(state.own) {
             state.own = OwnChanges::default();

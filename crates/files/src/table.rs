@@ -1,4 +1,4 @@
-//! The files that this client knows, and its open handles. Files that nobody uses go in the order of their last use.
+//! The files that this client knows, and its open handles. Unused files go in the order of their last use.
 
 use crate::inode::File;
 use crate::limits::EVICTIONS_PER_FILE;
@@ -154,7 +154,7 @@ impl Table {
             }
             let Some((_, id)) = self.order.pop_first() else { return };
             let file = self.files[&id].clone();
-            // The table's handle and ours: nobody else is at work on it.
+            // The table's handle and ours: no other task is at work on it.
             let idle = file.state.borrow().is_idle();
             let unnamed = file.state.borrow().unnamed.is_some() && self.is_open_directory(id);
             if Rc::strong_count(&file) == 2 && idle && !unnamed {

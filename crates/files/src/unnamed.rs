@@ -20,7 +20,7 @@ impl Files {
     }
 
     /// The manager has forgotten the file: another client took its last name away. Only of directories is it known here
-    /// that they are open; everything else is ESTALE, so that whoever comes by the old name looks it up again.
+    /// that they are open; everything else is ESTALE, so that the caller looks the old name up again.
     pub(crate) fn removed_elsewhere(&self, file: &Rc<File>) -> Result<Attr, Errno> {
         let known = file.state.borrow().entry.attr;
         let directory = known.file == file.id && known.kind == FileKind::Directory;

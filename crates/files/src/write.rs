@@ -19,7 +19,7 @@ use stripe::{Verifiers, Write};
 use wire::Errno;
 use wire::layout::WIDTH_MAX;
 
-/// What a file's turn at the queue brings.
+/// Work of one turn of a file at the queue.
 enum Work {
     Send(Send<Rc<Verifiers>>),
     Commit(Vec<Rc<Verifiers>>),
@@ -255,9 +255,9 @@ impl Files {
         });
     }
 
-    /// Bytes of the file that are dropped were refused with `errno`. They are lost, unless somebody else removed the
-    /// file and nobody here has it open: in the manager's incarnation that was told of it no power cut can have taken
-    /// it.
+    /// Bytes of the file that are dropped were refused with `errno`. They are lost, unless another client removed the
+    /// file and no handle here has it open: in the manager's incarnation that was told of it no power cut can have
+    /// taken it.
     fn note_refused(&self, state: &mut State, errno: Errno, bytes: u64) {
         let incarnation = self.names.incarnation(state.entry.attr.file);
         let alive = state.told_incarnation != 0 && state.told_incarnation == incarnation;
@@ -357,7 +357,7 @@ fn first_of(columns: &Verifiers) -> Verifiers {
     first
 }
 
-/// What a commit that returned `stable` means for a piece that was sent as `sent`.
+/// The fate of a piece sent as `sent`, after a commit that returned `stable`.
 fn fate(sent: &Verifiers, stable: &Verifiers) -> Fate {
     let columns = (0..WIDTH_MAX as u16).filter(|column| sent.get(*column).is_some());
     let mut fate = Fate::Stable;

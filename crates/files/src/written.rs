@@ -1,4 +1,4 @@
-//! What was written to one file and is not yet on its servers' stable storage: write-behind and the client's copy.
+//! Writes to one file that are not yet on its servers' stable storage: write-behind and the client's copy.
 //!
 //! ```text
 //!   write        next_send        sent(Ok)        next_commit, committed(same verifier)
@@ -64,7 +64,7 @@ pub enum Sent<V> {
     Dropped,
 }
 
-/// What a commit means for one sent piece.
+/// Meaning of a commit for one sent piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// On stable storage.
@@ -297,7 +297,7 @@ impl<V: Clone> Written<V> {
         self.want_sent()
     }
 
-    /// The next bytes to send: what somebody waits for, else a sequential run that is long enough.
+    /// The next bytes to send: those that a caller waits for, else a sequential run that is long enough.
     pub fn poll_send(&mut self, pool: &Frames) -> Option<Send<V>> {
         if self.paused || self.flights.len() >= SENDS_PER_FILE {
             return None;

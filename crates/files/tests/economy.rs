@@ -228,7 +228,7 @@ fn who_stopped_reading_keeps_no_room_from_who_reads() {
     assert!(ahead as usize > 3 * MIB, "{ahead} bytes read ahead of 4 MiB");
 }
 
-/// More is read ahead at once than there are loops for it, so it waits; then somebody changes the last of the files.
+/// More is read ahead at once than there are loops for it, so it waits; then another client changes the last file.
 #[test]
 fn a_read_does_not_wait_for_what_will_not_be_read_ahead_any_more() {
     let limits = Config::for_pool(CLIENT_PAGES * 4096);
@@ -283,7 +283,7 @@ fn many_small_writes_are_read_in_few_pieces() {
     assert!(frames.iter().flat_map(|frame| frame.iter()).eq(content.iter()));
 }
 
-/// What a kernel asks before it writes; not even a manager that is away may keep a write waiting.
+/// A kernel asks for it before it writes; not even a manager that is away may keep a write waiting.
 #[test]
 fn an_open_file_is_known_to_have_no_capability_until_it_is_given_one() {
     const NAME: &[u8] = b"security.capability";

@@ -1,5 +1,4 @@
-//! What is lost, what is told of it and to whom, and what goes on,
-//! while disks fail and servers or the manager are away.
+//! Losses, whom they are told to, and operations that go on, while disks fail and servers or the manager are away.
 
 use crate::common::{CLIENT_PAGES, MANAGER, World, messages};
 use files::Config;
@@ -80,7 +79,7 @@ fn a_file_that_is_opened_when_there_is_room_again_is_written_to() {
     assert_eq!(world.block_on(client.fsync(late)), Err(Errno::ENOSPC), "the loss is told still");
 }
 
-/// What was closed is lost while nobody has the file open: who opens it next and syncs it is told, once.
+/// Closed data is lost while no handle has the file open: the next opener that syncs is told, once.
 #[test]
 fn a_loss_after_the_last_close_is_told_to_who_opens_the_file_next() {
     let mut world = World::new(3, 1);
@@ -209,7 +208,7 @@ fn a_stop_says_that_something_was_refused_of_which_nobody_was_told() {
     assert_eq!(result.get(), Err(Errno::ENOSPC));
 }
 
-/// What a close sent and nobody synced is dropped with the file when another mount removes it: that is no loss.
+/// Data that a close sent and no fsync covered is dropped with the file when another mount removes it: that is no loss.
 #[test]
 fn a_file_that_others_remove_takes_what_is_held_of_it_along() {
     for micros in (0..4000).step_by(50) {
@@ -355,7 +354,7 @@ fn who_reads_ahead_of_a_server_that_is_away_keeps_nobody_else_waiting() {
     assert!(world.files(0).report().ahead_bytes > 0, "the well one is read ahead");
 }
 
-/// A truncation through it took for ever, and whoever wrote the file waited for that.
+/// A truncation through it took for ever, and the writer of the file waited for that.
 #[test]
 fn a_file_with_a_block_that_cannot_be_read_is_cut_written_and_removed() {
     let mut world = World::new(1, 2);

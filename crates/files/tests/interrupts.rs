@@ -252,8 +252,8 @@ fn a_waiting_lock_ends_whenever_it_is_interrupted() {
     (1..12).chain(195..215).for_each(lock_interrupted_after);
 }
 
-/// Gives an fsync up after so many turns, whose manager lost a write session; whether it was not done by then. What
-/// follows goes on as if there had been none.
+/// Gives an fsync up after so many turns, whose manager lost a write session; whether it was not done by then. Later
+/// operations go on as if there had been none.
 fn fsync_given_up_after(turns: usize) -> bool {
     let (mut world, client, file, _) = stored(World::new(1, 1));
     let open = world.block_on(client.open(file, READ_WRITE)).expect("open");

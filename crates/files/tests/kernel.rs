@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::task::{Context, Waker};
 use wire::FileId;
 
-/// What nobody waits for.
+/// Tasks that no caller waits for.
 #[derive(Default)]
 struct Behind(Vec<Pin<Box<dyn Future<Output = ()>>>>);
 

@@ -66,8 +66,8 @@ fn a_file_moves_while_it_is_read_and_written() {
 /// lseek(2)
 const SEEK_HOLE: u32 = 4;
 
-/// What `operation` of client 0 ends with, on a file that client 2 has open for writing too, whose layout is changed
-/// twice: once before, and once when the world has turned this often, while client 0 gets no processor.
+/// Result of `operation` of client 0 on a file that client 2 has open for writing too, whose layout is changed twice:
+/// once before, and once when the world has turned this often, while client 0 gets no processor.
 fn by_an_old_layout<T>(
     turns: usize,
     operation: impl AsyncFn(&Client<Asks>, Opened) -> Result<T, Errno>,

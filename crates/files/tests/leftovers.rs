@@ -27,7 +27,7 @@ enum Names {
     Restored,
 }
 
-/// What ends the move after some turns.
+/// The event that ends the move after some turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     /// It goes to its end, and the file is written then.
@@ -138,7 +138,7 @@ impl Case {
             client.close(open).await?;
             bytes
         });
-        // What cannot be read is said.
+        // A file that cannot be read must be reported.
         let is_told = lacks.is_none_or(|lacks| lacks == read.is_err());
         if is_told { read } else { Ok(Vec::new()) }
     }
@@ -159,7 +159,7 @@ impl Case {
     }
 }
 
-/// What is wrong, if anything.
+/// Errors in the result, if any.
 fn wrong(end: End, turns: usize, lost: Lost, names: Names) -> Option<String> {
     let mut case = Case::new();
     case.run(end, turns);

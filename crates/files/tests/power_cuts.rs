@@ -1,4 +1,4 @@
-//! What a mount knows of a length that a power cut took from the manager.
+//! Lengths at a mount after a power cut took them from the manager.
 
 use crate::common::World;
 use files::conformance::client::{Opened, READ_ONLY, READ_WRITE};

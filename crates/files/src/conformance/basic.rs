@@ -79,7 +79,7 @@ pub async fn overwrites_and_unaligned<A: Ask>(client: &Client<A>, dir: FileId) {
     assert!(client.get(dir, b"f").await.expect("read") == model);
 }
 
-/// What was never written reads as zeros.
+/// Ranges never written read as zeros.
 pub async fn holes_are_zeros<A: Ask>(client: &Client<A>, dir: FileId) {
     let open = client.create(dir, b"f", READ_WRITE).await.expect("create");
     client.write(open, 5 * MIB as u64 + 1, b"end").await.expect("write");
@@ -225,7 +225,7 @@ pub async fn holes<A: Ask>(client: &Client<A>, dir: FileId) {
     assert!(client.get(dir, b"f").await.expect("get").iter().all(|byte| *byte == 0));
 }
 
-/// What is written over again and again takes room once, also of a file that begins with a hole.
+/// Blocks written over again and again take room once, also of a file that begins with a hole.
 pub async fn room_of_holes<A: Ask>(client: &Client<A>, dir: FileId) {
     let open = client.create(dir, b"f", READ_WRITE).await.expect("create");
     let bytes = pattern(4, 0, 64 << 10);
@@ -253,7 +253,7 @@ pub async fn times<A: Ask>(client: &Client<A>, dir: FileId) {
     assert_ne!(client.lookup(dir, b"f").await.expect("lookup").mtime, old);
 }
 
-/// What no file can hold is refused by the call that asks for it, and harms nothing.
+/// A size that no file can have is refused by the call that asks for it, and harms nothing.
 pub async fn too_long_files<A: Ask>(client: &Client<A>, dir: FileId) {
     let open = client.create(dir, b"f", READ_WRITE).await.expect("create");
     client.write(open, 0, b"before").await.expect("write");

@@ -313,7 +313,7 @@ impl<A: Ask> Client<A> {
         self.frames.copy_of(bytes).ok_or(Errno::ENOMEM)
     }
 
-    /// What close(2) of one of several descriptors does.
+    /// close(2) of one of several descriptors.
     pub async fn flush(&self, open: Opened) -> Result<(), Errno> {
         self.flush_as(open, 0).await
     }

@@ -23,7 +23,7 @@ pub async fn rename_over_an_open_file<A: Ask>(client: &Client<A>, dir: FileId) {
     assert_eq!(client.get(dir, b"target").await, Ok(b"new".to_vec()));
 }
 
-/// A file without a name lives until it is closed.
+/// A file without a name stays until it is closed.
 pub async fn unlinked_files_go_on<A: Ask>(client: &Client<A>, dir: FileId) {
     let file = client.put(dir, b"f", &pattern(1, 0, 100_000)).await.expect("put");
     let reader = client.open(file, READ_ONLY).await.expect("open");
@@ -206,7 +206,7 @@ pub async fn kinds_of_files<A: Ask>(client: &Client<A>, dir: FileId) {
     assert_eq!(client.stat(sub).await.expect("it may be open").links, 0);
 }
 
-/// Directories, symbolic links, FIFOs and devices go on without a name: whoever has them open sees them with no links.
+/// Directories, symbolic links, FIFOs and devices go on without a name: processes that have them open see no links.
 pub async fn what_has_no_bytes_goes_on_without_a_name<A: Ask>(client: &Client<A>, dir: FileId) {
     let sub = client.make_directory(dir, b"sub").await.expect("mkdir");
     let replaced = client.make_directory(dir, b"replaced").await.expect("mkdir");

@@ -32,7 +32,7 @@ pub enum Step {
 pub struct Mismatch {
     /// The step that saw it, counted from 0.
     pub step: usize,
-    /// What was expected and seen, in a sentence.
+    /// The expected and the seen value, in a sentence.
     pub text: String,
 }
 

@@ -1,4 +1,4 @@
-//! What two clients, or two owners of locks, see of each other; and what survives a fault.
+//! Effects of two clients, or two owners of locks, on each other; and survival of a fault.
 
 use super::client::{
     APPEND, Ask, Client, Opened, READ_ONLY, READ_WRITE, WRITE_ONLY, lock, pattern,
@@ -145,7 +145,7 @@ pub async fn locks_of_open_files<A: Ask>(client: &Client<A>, dir: FileId) {
     assert_eq!(client.set_lock(second, process, all, false, false).await, Err(Errno::EAGAIN));
     client.close(first).await.expect("close");
     client.set_lock(second, process, all, false, false).await.expect("lock");
-    // What a process took through a handle that is closed later is its own until it closes the file.
+    // A lock that a process took through a handle that is closed later is its own until it closes the file.
     let third = client.open(first.file, READ_WRITE).await.expect("open");
     client.close(third).await.expect("close");
     assert_eq!(client.set_lock(second, 9, all, false, false).await, Err(Errno::EAGAIN));
@@ -195,8 +195,8 @@ async fn open<A: Ask>(client: &Client<A>, file: FileId) -> Opened {
     client.open(file, READ_WRITE).await.expect("open")
 }
 
-/// What fsync acknowledged is there after `fault` took a server down and up again; so is what close acknowledged, as
-/// long as this client lives.
+/// Bytes that fsync acknowledged are there after `fault` took a server down and up again; so are those that close
+/// acknowledged, as long as this client runs.
 pub async fn acknowledged_bytes_survive<A: Ask>(
     client: &Client<A>,
     dir: FileId,

@@ -112,8 +112,8 @@ fn epoch_of(objects: &[Object]) -> Option<u32> {
     epochs.min()
 }
 
-/// Whether the objects are only what was opened and never written. What a move made is none of that: its column was
-/// elsewhere.
+/// Whether the objects are only those of a file that was opened and never written. An object of a move is none of them:
+/// its column was elsewhere.
 fn is_nothing(objects: &[Object], description: Option<&Description>) -> bool {
     let is_empty = |object: &Object| object.reply().is_some_and(|reply| reply.length == 0);
     let is_fresh = |reply: &ObjectReply| reply.truncations == 0 && reply.mtime == Wall::default();
