@@ -1,4 +1,4 @@
-//! What this machine's bare means do with a block: the baselines of `bench fetch` and `bench rate`.
+//! Bare means of this machine to move a block: the baselines of `bench fetch` and `bench rate`.
 //!
 //! *Bare ring*: two processes share memory; a request names one of 1,024 blocks of 8 KiB, the server copies it once
 //! into the shared memory, the client reads a word of each cache line there. *Bare socket*: a request of 128 bytes, one
@@ -43,7 +43,7 @@ fn request(block: u64, bytes: usize) -> u64 {
     block | (bytes as u64) << BYTES_SHIFT
 }
 
-/// What a request wants.
+/// The bytes that a request wants.
 fn wanted(blocks: &[u8], request: u64) -> &[u8] {
     let bytes = (request >> BYTES_SHIFT) as usize;
     let block = (request & u64::from(u32::MAX)) as usize % BLOCKS;
@@ -129,7 +129,7 @@ impl Ring {
         }
         let (protection, flags) =
             (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE);
-        // SAFETY: the kernel chooses an unused address; nobody shortens the memory.
+        // SAFETY: the kernel chooses an unused address; nothing shortens the memory.
         let base = unsafe {
             rustix::mm::mmap(std::ptr::null_mut(), RING_BYTES, protection, flags, &memory, 0)?
         };
@@ -240,7 +240,7 @@ pub fn serve_ring(ring: &Ring, spin: bool) {
     }
 }
 
-/// What the client knows of a slot.
+/// The client's state of a slot.
 struct Exchange {
     sequence: u64,
     start: Option<Instant>,

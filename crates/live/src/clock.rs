@@ -33,7 +33,7 @@ impl WallOffset {
         WallOffset { middle: wall - before - error, error }
     }
 
-    /// What to add to [`now`] to get nanoseconds since 1970.
+    /// The difference between [`now`] and nanoseconds since 1970.
     pub fn ns(self) -> i128 {
         self.middle
     }

@@ -1,4 +1,4 @@
-//! What a host polls, and the descriptor it sleeps in.
+//! Devices that a host polls, and the descriptor it sleeps in.
 
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
@@ -38,7 +38,7 @@ impl Poller {
         Ok(Poller(Arc::new(epoll::create(CreateFlags::CLOEXEC)?)))
     }
 
-    /// Adds a descriptor that nobody asks the name of.
+    /// Adds a descriptor without a name.
     pub fn add(&self, fd: impl AsFd, readable: bool, writable: bool) -> io::Result<()> {
         self.add_named(fd, readable, writable, Poller::NAMELESS)
     }

@@ -45,7 +45,7 @@ use throttle::Meter;
 use uring::Uring;
 use wire::Time;
 
-/// What a helper brings for a flight.
+/// A helper's result for a flight.
 type Finished = (u32, Result<Brought, DiskError>);
 
 /// The disks of one node, by [`DiskId`]. Belongs to the node's thread.
@@ -127,7 +127,7 @@ impl Disks {
         &self.lost
     }
 
-    /// What moves the bytes: never [`Engine::Auto`].
+    /// The engine in use: never [`Engine::Auto`].
     pub fn engine(&self) -> Engine {
         if self.uring.is_some() { Engine::Uring } else { Engine::Threads }
     }
@@ -436,7 +436,7 @@ impl Drop for Disks {
         let mut results = Vec::new();
         while uring.under_way() > 0 {
             if uring.wait().is_err() {
-                // Then nobody can tell when the kernel is done: better lose the frames.
+                // The end of the kernel's transfers is unknown then: better lose the frames.
                 self.flights.drain(..).for_each(std::mem::forget);
                 return;
             }

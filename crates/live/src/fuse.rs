@@ -6,9 +6,9 @@
 //!                           mount          └ landing: frames that writes land in
 //! ```
 //!
-//! [`request`] and [`reply`] translate and are pure; [`session`] moves bytes between /dev/fuse and whoever does the
-//! operations; [`mount`] is about the place in the file tree; [`passthrough`] is the baseline of the benchmarks: the
-//! same session over a plain directory.
+//! [`request`] and [`reply`] translate and are pure; [`session`] moves bytes between /dev/fuse and the front that does
+//! the operations; [`mount`] is about the place in the file tree; [`passthrough`] is the baseline of the benchmarks:
+//! the same session over a plain directory.
 //!
 //! It is not a file system: it keeps no names, no attributes and no data, and checks no permissions. The kernel does
 //! that from the attributes it was told (`default_permissions`, which saves a round trip for each path component),

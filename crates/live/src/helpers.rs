@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 
 /// Something that takes long.
 pub(crate) trait Work: Send + 'static {
-    /// What it brings.
+    /// Its result.
     type Done: Send + 'static;
     /// Does it.
     fn run(self) -> Self::Done;

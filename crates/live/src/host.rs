@@ -1,7 +1,7 @@
 //! The loop of one node on one thread: poll the devices, step the node, wait.
 //!
 //! It is not a scheduler: the node runs its tasks, a device moves ring entries, and the [`Waiter`] decides what to do
-//! when nobody has work. All sleeping is one `epoll_wait` over what the devices put into the set.
+//! when there is no work. All sleeping is one `epoll_wait` over what the devices put into the set.
 
 use crate::clock::{self, WallOffset};
 use crate::device::{Poller, Ready};
@@ -151,12 +151,12 @@ impl Host {
         &self.node
     }
 
-    /// What waiting came to.
+    /// How often waiting spun, yielded and slept.
     pub fn wait_counters(&self) -> WaitCounters {
         self.waiter.counters()
     }
 
-    /// What waiting came to, for the node's own tasks; a little old.
+    /// The same, for the node's own tasks; a little old.
     pub fn waits(&self) -> Rc<Cell<WaitCounters>> {
         self.waits.clone()
     }
@@ -311,7 +311,7 @@ impl Host {
             if drained || clock::now() >= late {
                 return Ok(drained);
             }
-            // What is under way at a front ends only when the node's tasks run.
+            // Operations under way at a front end only when the node's tasks run.
             self.node.step(clock::now());
             self.poller.wait(Some(Duration::from_millis(1)), &mut self.ready)?;
         }

@@ -10,7 +10,7 @@ pub const DISK_DESCRIPTORS_MAX: usize = 1024;
 pub const DISK_HELPERS: usize = 4;
 /// Object names that a listing keeps sorted between its pages: 65,536 of 16 to 24 bytes are 1.5 MiB.
 pub const LISTING_WINDOW: usize = 1 << 16;
-/// What a throttled disk may do ahead of its rate after being idle, in milliseconds of that rate.
+/// Work of a throttled disk ahead of its rate after being idle, in milliseconds of that rate.
 pub const THROTTLE_BURST_MS: u64 = 10;
 /// Times that a file's storage is counted until it does not change meanwhile.
 pub const STAT_TRIES: u32 = 4;

@@ -70,7 +70,7 @@ use wire::{NodeId, Time};
 pub enum Security {
     /// Both prove that they know the cluster key; everything is encrypted.
     Encrypted(Keys),
-    /// Anybody may connect and listen. Only for networks that nobody else is in.
+    /// Any process may connect and listen. Only for networks without other users.
     Insecure,
 }
 
@@ -87,7 +87,7 @@ pub struct LinkConfig {
     pub security: Security,
 }
 
-/// What a node must be told.
+/// A change that a node must be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkEvent {
     /// A connection to the peer is there (again).
@@ -190,7 +190,7 @@ impl Links {
         self.channels.poller()
     }
 
-    /// What happened and was not yet told.
+    /// The next event not yet told.
     pub fn take_event(&mut self) -> Option<LinkEvent> {
         self.events.pop_front()
     }
@@ -198,7 +198,7 @@ impl Links {
     /// Moves what can be moved without waiting, a bounded number of messages; whether anything moved.
     pub fn step(&mut self, endpoint: &mut Endpoint, now: Time) -> io::Result<bool> {
         let due = self.must_scan || now >= self.scanned_at + SCAN_SPAN;
-        // What has come through shared memory goes first, but not twice in a row.
+        // Messages that came through shared memory go first, but not twice in a row.
         let put_off = due && !self.put_off && self.has_arrived();
         self.put_off = put_off;
         if due && !put_off {
@@ -386,8 +386,8 @@ impl Links {
         self.peers.drop_waiting(endpoint);
     }
 
-    /// Connects to whoever listens at `address` and waits until that is done: before there is a node. A node without an
-    /// id gets one. Returns this node's id and the other's.
+    /// Connects to the node that listens at `address` and waits until that is done: before there is a node. A node
+    /// without an id gets one. Returns this node's id and the other's.
     pub fn bootstrap(
         &mut self,
         endpoint: &mut Endpoint,

@@ -1,5 +1,4 @@
-//! Memory that other processes may look at: a memfd that its owner maps for writing and everybody else only for
-//! reading.
+//! Memory that other processes may look at: a memfd that its owner maps for writing and others only for reading.
 //!
 //! Every shared byte has one writer, and the kernel enforces it: the owner maps its memfd first and then seals it
 //! against shrinking, growing, future writable mappings and further seals. Memory that is to be given back to the
@@ -25,7 +24,7 @@ const LINE_BYTES: usize = 64;
 const PREFETCH_LINES: usize = 8;
 const PREFETCH_BYTES_MAX: usize = 4 * PAGE_BYTES;
 
-/// What a peer insists on before it maps foreign memory, unless it can only read by its descriptor.
+/// Seals that a peer insists on before it maps foreign memory, unless it can only read by its descriptor.
 const SEALS_NEEDED: SealFlags = SealFlags::SHRINK.union(SealFlags::FUTURE_WRITE);
 
 /// Why foreign memory was not mapped.
@@ -58,7 +57,7 @@ struct Mapping {
 }
 
 // SAFETY: a mapping belongs to the process, not to the thread that made it, and `Mapping` itself only hands out its
-// address; whoever turns that into accesses answers for them.
+// address; code that turns that into accesses answers for them.
 unsafe impl Send for Mapping {}
 
 impl Mapping {
@@ -89,7 +88,7 @@ impl Drop for Mapping {
 pub struct SharedMemory {
     fd: OwnedFd,
     mapping: Mapping,
-    /// What peers get where that is not `fd` itself.
+    /// The descriptor for peers, where that is not `fd` itself.
     read_only: Option<OwnedFd>,
 }
 
@@ -99,7 +98,7 @@ fn is_read_only(fd: &OwnedFd, seals: SealFlags) -> io::Result<bool> {
     Ok(seals.contains(SealFlags::FUTURE_WRITE) || (flags & OFlags::ACCMODE) == OFlags::RDONLY)
 }
 
-/// A file of `bytes` zeroed bytes that lives as long as somebody has it, and can be sealed.
+/// A file of `bytes` zeroed bytes that exists as long as a descriptor or mapping of it, and can be sealed.
 fn memfd(name: &str, bytes: usize) -> io::Result<OwnedFd> {
     assert!(bytes > 0, "shared memory has at least one page");
     assert!(bytes.is_multiple_of(PAGE_BYTES), "shared memory is whole pages");
@@ -122,7 +121,7 @@ impl SharedMemory {
 
     /// As [`create`](SharedMemory::create), and pages can be given [back](SharedMemory::discard): the kernel refuses
     /// that (fallocate(2), `FALLOC_FL_PUNCH_HOLE`) where future writing is sealed. Peers get a descriptor for reading
-    /// of a file that only this user may open, and he for reading only. That keeps mistakes out: another process of
+    /// of a file that only this user may open, and for reading only. That keeps mistakes out: another process of
     /// this user that means to can make the file writable (fchmod(2)) and write there.
     pub fn create_returnable(name: &str, bytes: usize) -> io::Result<SharedMemory> {
         let fd = memfd(name, bytes)?;
@@ -192,7 +191,7 @@ impl SharedMemory {
     /// Reads what [`copy_in`](SharedMemory::copy_in) has written. Panics outside.
     pub fn copy_out(&self, offset: usize, into: &mut [u8]) {
         let source = self.own(offset, into.len());
-        // SAFETY: as for `copy_in`; nobody else writes here.
+        // SAFETY: as for `copy_in`; no other thread writes here.
         unsafe { std::ptr::copy_nonoverlapping(source, into.as_mut_ptr(), into.len()) };
     }
 
@@ -220,7 +219,7 @@ impl SharedMemory {
         unsafe { self.mapping.base.as_ptr().add(offset) }
     }
 
-    /// The descriptor to pass to peers. Whoever has it can read all of the memory.
+    /// The descriptor to pass to peers. It gives access to all of the memory, for reading.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.read_only.as_ref().unwrap_or(&self.fd).as_fd()
     }
@@ -307,7 +306,7 @@ pub struct OutOfBounds {
 }
 
 impl PeerRegion {
-    /// Copies `into.len()` bytes from `offset`. What arrives may be torn if the peer writes meanwhile.
+    /// Copies `into.len()` bytes from `offset`. The bytes may be torn if the peer writes meanwhile.
     pub fn copy_out(&self, offset: usize, into: &mut [u8]) -> Result<(), OutOfBounds> {
         let source = self.stretch(offset, into.len())?;
         // SAFETY: source is inside the mapping, checked above; `into` is ours alone, so they do not overlap. The
@@ -388,7 +387,7 @@ mod tests {
     #[test]
     fn touching_changes_nothing_and_backs_every_page() {
         let memory = SharedMemory::create("test", 8 * PAGE_BYTES).unwrap();
-        // SAFETY: inside the mapping, and nobody else knows it.
+        // SAFETY: inside the mapping, and nothing else knows it.
         unsafe { memory.base().as_ptr().add(5000).write(42) };
         memory.touch().unwrap();
         memory.touch_each_page().unwrap();
@@ -413,7 +412,7 @@ mod tests {
     fn memory_that_is_given_back_is_zeros_and_peers_only_read_it() {
         let memory = SharedMemory::create_returnable("test", 8 * PAGE_BYTES).unwrap();
         memory.touch().unwrap();
-        // SAFETY: inside the mapping, and nobody else knows it.
+        // SAFETY: inside the mapping, and nothing else knows it.
         unsafe { memory.base().as_ptr().add(5 * PAGE_BYTES).write(42) };
         let blocks = || rustix::fs::fstat(memory.fd()).unwrap().st_blocks as usize * 512;
         assert_eq!(blocks(), 8 * PAGE_BYTES);

@@ -1,14 +1,14 @@
 //! The stores of a node: executes the entries of its meta ring on files.
 //!
 //! An append is a plain write by the node's own thread: it lands in the host's memory, which survives a kill of this
-//! process and costs less than a helper's wake. What waits for the disk (syncs, checkpoints, removals) is done by
+//! process and costs less than a helper's wake. Work that waits for the disk (syncs, checkpoints, removals) is done by
 //! helpers. Syncs of one log that come while one is under way share the next.
 //!
 //! No change of names is acknowledged in a log that was removed, nor is a log made in another directory than the one
 //! that the node began with: each append and each sync ends with a look at whether the log still has a name (fstat),
 //! each checkpoint at whether the database has, since its logs go when it succeeds. Reads of a database that was
-//! removed go on, and the open log of members takes what comes: whoever cannot become a member can neither ask what is
-//! wrong nor copy the files elsewhere.
+//! removed go on, and the open log of members still takes appends: a node that cannot become a member can neither ask
+//! what is wrong nor copy the files elsewhere.
 //!
 //! It does not know what logs and checkpoints hold.
 
@@ -259,7 +259,7 @@ impl Stores {
         self.help(job);
     }
 
-    /// What the sync of this log is worth.
+    /// Records the result of a log's sync.
     fn handle_synced(
         &mut self,
         key: (StoreId, u64),
@@ -301,7 +301,7 @@ impl Stores {
     }
 }
 
-/// What a helper does.
+/// Work of a helper.
 enum Job {
     Sync {
         key: (StoreId, u64),

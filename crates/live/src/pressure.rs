@@ -1,6 +1,6 @@
 //! Memory pressure: a node that lends memory lends less while its machine is short of it.
 //!
-//! What is left is the least of what `MemAvailable` says (proc_meminfo(5)) and what each control group around this
+//! Memory left is the least of what `MemAvailable` says (proc_meminfo(5)) and what each control group around this
 //! process leaves of its limit (cgroups(7), `memory.max` and `memory.high`; file pages that were not used lately count
 //! as left). With less than a reserve the share shrinks by what is missing, a step at a time; after a quiet while it
 //! grows again, slower. Where the kernel has pressure stall information (`/proc/pressure/memory`,
@@ -62,7 +62,7 @@ impl Sources {
         }
     }
 
-    /// What they tell now; `None` where nothing tells what is left.
+    /// Reads them now; `None` where none tells how much memory is left.
     pub fn read(&self) -> Option<Reading> {
         let machine = fs::read_to_string(&self.meminfo).ok();
         let machine = machine.and_then(|text| field(&text, "MemAvailable:")).map(|kib| kib << 10);
@@ -85,7 +85,7 @@ fn field(text: &str, name: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// What a control group leaves of its limits; `None` when it has none.
+/// Bytes that a control group leaves of its limits; `None` when it has none.
 fn left_in(group: &Path) -> Option<u64> {
     let number = |name: &str| -> Option<u64> {
         fs::read_to_string(group.join(name)).ok()?.trim().parse().ok() // "max": no limit
@@ -97,7 +97,7 @@ fn left_in(group: &Path) -> Option<u64> {
     Some(limit.saturating_sub(number("memory.current")?.saturating_sub(idle)))
 }
 
-/// What the machine tells at a moment.
+/// The machine's memory at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
     /// Bytes that programs can still get.
@@ -195,7 +195,7 @@ pub struct Pressure {
 }
 
 impl Pressure {
-    /// What the service was configured to lend is lent while the machine has enough memory for others.
+    /// The service lends as much as configured while the machine has enough memory for others.
     pub fn new(sources: Sources, service: Service, config: PressureConfig) -> Pressure {
         let rule = Rule::new(service.config().bytes as u64, config);
         Pressure { sources, rule, service, due: Time::ZERO }
@@ -207,7 +207,7 @@ impl Device for Pressure {
         Ok(())
     }
 
-    /// What it changes, tasks of the service see: that is news enough for the host.
+    /// Tasks of the service see the changes: that is news enough for the host.
     fn poll(&mut self, _node: &mut Node, now: Time) -> io::Result<bool> {
         if now < self.due {
             return Ok(false);

@@ -17,7 +17,7 @@ const SHORT_SPAN_MAX: Duration = Duration::from_secs(16);
 /// The shortest slice that the kernel takes (`kernel/sched/syscalls.c`). A node runs for some us at a time.
 const SLICE_NS: u64 = 100_000;
 
-/// How often this thread lost its processor to another that wanted it too. A yield that nobody takes does not count.
+/// How often this thread lost its processor to another that wanted it too. A yield without a taker does not count.
 pub fn switches() -> u64 {
     // SAFETY: all of the structure is integers, for which zero is a value, and the kernel writes no more than it.
     let usage = unsafe {

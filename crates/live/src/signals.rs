@@ -1,5 +1,5 @@
-//! The wish to stop: SIGINT, SIGTERM and SIGHUP, told to whoever runs a host. The second signal ends the process at
-//! once.
+//! The wish to stop: SIGINT, SIGTERM and SIGHUP, told to the thread that runs a host. The second signal ends the
+//! process at once.
 
 use crate::device::Poller;
 use crate::host::Device;
@@ -57,8 +57,8 @@ fn set(signal: libc::c_int, handler: Option<usize>) -> io::Result<usize> {
     }
 }
 
-/// A write to a pipe that nobody reads any more ends this process without a word, as it does other programs in a
-/// pipeline. Rust starts programs with that signal ignored.
+/// A write to a pipe without a reader ends this process silently, as it does other programs in a pipeline. Rust starts
+/// programs with that signal ignored.
 pub fn end_with_pipes() -> io::Result<()> {
     set(libc::SIGPIPE, Some(libc::SIG_DFL)).map(drop)
 }
@@ -67,7 +67,7 @@ pub fn end_with_pipes() -> io::Result<()> {
 pub fn wait() {
     let Some(event) = EVENT.get() else { return };
     while !asked() {
-        // Whatever it says, the flag decides.
+        // The flag decides, whatever poll returns.
         let _ = rustix::event::poll(&mut [PollFd::new(event, PollFlags::IN)], None);
     }
 }

@@ -1,10 +1,10 @@
-//! What a node does when nothing is to be done: look again, let others run, or sleep.
+//! Ways to wait when there is nothing to do: look again, let others run, or sleep.
 //!
 //! Waking a sleeper on another processor costs 30 us on a virtual machine and 2 to 5 us on bare metal; looking again
 //! costs nothing but the processor. So the adaptive policy looks for about as long as a wake costs, as long as what it
 //! waits for tends to come that soon; it yields instead when the peer runs on the same processor, where spinning only
-//! delays what is waited for. What is common is measured, not assumed. While nobody else wants the processor, what
-//! comes regularly is waited for even if it takes longer than a wake: looking then takes nothing from anybody.
+//! delays what is waited for. Common gaps are measured, not assumed. While no other thread wants the processor, regular
+//! arrivals are waited for awake even if they take longer than a wake: looking then takes nothing from others.
 //!
 //! Beside a thread that computes (a compiler) all that is different: a thread that looks or yields has soon had its
 //! share, and the scheduler lets the other one run for whole slices of some ms. A thread that sleeps keeps its share,
@@ -30,7 +30,7 @@ pub enum WaitPolicy {
     Block,
 }
 
-/// What to do now.
+/// The next step of waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pause {
     /// Look again at once.
@@ -41,7 +41,7 @@ pub enum Pause {
     Sleep,
 }
 
-/// What waiting came to, since the start.
+/// Counters of waiting, since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WaitCounters {
     /// Turns that looked again.
@@ -63,11 +63,12 @@ const WAKE_COST_MAX_NS: u64 = 60_000;
 const GAP_MAX_WAKES: u64 = 16;
 /// Gaps up to this many wakes are worth spinning for.
 const GAP_SPIN_WAKES: u32 = 2;
-/// Gaps up to this long are waited for awake on a processor that nobody else wants: 10,000 arrivals a second and more.
+/// Gaps up to this long are waited for awake on a processor that no other thread wants: 10,000 arrivals a second and
+/// more.
 const REST_WORTH: Duration = Duration::from_micros(110);
 /// A rest counts as at most this long, so that a long one is forgotten within ten.
 const REST_MAX_NS: u64 = 1_000_000;
-/// Between two looks at most this much time passes when nobody else ran on the processor meanwhile.
+/// Between two looks at most this much time passes when no other thread ran on the processor meanwhile.
 const LOOK_SPAN: Duration = Duration::from_micros(3);
 /// How long the processor counts as wanted after others ran. A kernel thread's moment is forgotten at once, a loaded
 /// machine is tried again now and then.
@@ -107,8 +108,8 @@ pub struct Waiter {
 }
 
 impl Waiter {
-    /// With nothing measured yet. `switches` counts how often somebody else has run on this thread's processor although
-    /// the thread wanted it; it is asked only when a look came late.
+    /// With nothing measured yet. `switches` counts how often other threads have run on this thread's processor
+    /// although this one wanted it; it is asked only when a look came late.
     pub fn new(policy: WaitPolicy, switches: fn() -> u64) -> Waiter {
         let wake_cost_ns = WAKE_COST_START_NS;
         let counters = WaitCounters::default();
@@ -139,7 +140,7 @@ impl Waiter {
         self.policy != WaitPolicy::Block
     }
 
-    /// What waiting came to.
+    /// The counters since the start.
     pub fn counters(&self) -> WaitCounters {
         self.counters
     }
@@ -156,7 +157,7 @@ impl Waiter {
         }
     }
 
-    /// What is worth spinning for, whoever else wants the processor.
+    /// The longest gap that is worth spinning for, even when other threads want the processor.
     fn worth(&self) -> Duration {
         Duration::from_nanos(self.wake_cost_ns) * GAP_SPIN_WAKES
     }

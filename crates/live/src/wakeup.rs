@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use wire::Time;
 
-/// An eventfd (Linux eventfd(2)) of which only the edge counts: a ring ends one wait, and nobody reads the counter. A
-/// ring may come late, when what it tells of was seen already; a counter that is watched until it is read then keeps
-/// its host awake for good.
+/// An eventfd (Linux eventfd(2)) of which only the edge counts: a ring ends one wait, and the counter is never read. A
+/// ring may come late, when its news was seen already; a counter that is watched until it is read then keeps its host
+/// awake for good.
 ///
-/// What is told comes first, and who is about to sleep looks for it: another may have taken the edge.
+/// The news is set before the ring, and a thread about to sleep looks for it: another may have taken the edge.
 #[derive(Debug)]
 pub(crate) struct Edge(OwnedFd);
 
@@ -42,8 +42,8 @@ impl AsFd for Edge {
     }
 }
 
-/// A wish of another thread, for whoever runs a host: a flag, and a device of the host that ends one sleep for each
-/// ring. Clones are the same one.
+/// A wish of another thread, for the thread that runs a host: a flag, and a device of the host that ends one sleep for
+/// each ring. Clones are the same one.
 #[derive(Clone, Debug)]
 pub struct Wakeup(Arc<Wish>);
 
@@ -56,7 +56,7 @@ struct Wish {
 }
 
 impl Wakeup {
-    /// One that nobody has rung.
+    /// A new one, not rung.
     pub fn new() -> io::Result<Wakeup> {
         let (rung, news) = (AtomicBool::new(false), AtomicBool::new(false));
         Ok(Wakeup(Arc::new(Wish { rung, news, edge: Edge::new()? })))

@@ -68,8 +68,8 @@ fn exchange(a: &mut Side, b: &mut Side, messages: &[(usize, usize, usize)], turn
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Every byte arrives once and in order, however small the memory, whatever the policies and whoever is slow;
-    /// afterwards all memory is free.
+    /// Every byte arrives once and in order, for any size of the memory, any policies and a slow side; afterwards all
+    /// memory is free.
     #[test]
     fn payloads_larger_than_adapter_memory_arrive_whole(
         first in shapes(),

@@ -205,7 +205,7 @@ fn a_disk_that_goes_away_is_missing_not_empty() {
     });
 }
 
-/// What an open descriptor still takes is nowhere once its directory is removed, in whatever order that happens.
+/// Bytes that an open descriptor still takes are lost once its directory is removed, in whatever order that happens.
 #[test]
 fn a_disk_that_is_removed_is_missing_and_takes_nothing_more() {
     let all: &[&str] = &[""];

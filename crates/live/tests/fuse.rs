@@ -155,8 +155,8 @@ fn an_ordinary_user_mounts_through_the_helper() {
     });
 }
 
-/// /dev/fuse is everybody's in most distributions; where it is root's alone, a node of the same device is put over
-/// it in this namespace.
+/// /dev/fuse is open to all users in most distributions; where only root may open it, a node of the same device is put
+/// over it in this namespace.
 fn open_device_to_all(place: &Path) {
     use rustix::fs::{CWD, FileType, Mode, mknodat};
     let (node, mode) = (place.join("device"), Mode::from_raw_mode(0o666));

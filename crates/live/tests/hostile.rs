@@ -1,4 +1,4 @@
-//! A peer in shared memory that writes whatever it likes: the node closes the link or takes wrong data, and lives.
+//! A hostile peer in shared memory: the node closes the link or takes wrong data, and lives.
 
 use endpoint::{Endpoint, Frames};
 use live::clock;

@@ -321,7 +321,7 @@ fn stands_still(transport: Transport) {
             let entry = b.endpoint.arrived(&message);
             let frames = entry.landed.iter().flat_map(|frame| frame.to_vec());
             let data: Vec<u8> = frames.take(entry.payload_bytes).collect();
-            // What it finds of before may be other data by now, and then does not fit its checksum.
+            // Frames of before may have other data by now, which does not fit the checksum.
             assert!(entry.damaged || data == b"lost" || data == b"again", "{data:?}");
             let came = !entry.damaged && data == b"again";
             b.endpoint.release_rcvmsg(message);
@@ -399,7 +399,7 @@ fn listening_at_a_path_removes_nothing_but_a_socket_that_is_left() {
     listen("socket").expect("and taken over");
 }
 
-/// What a thread that is nothing but this user and this group makes of `act`.
+/// Result of `act` in a thread that is nothing but this user and this group.
 fn as_user<T: Send>(user: u32, group: u32, act: impl FnOnce() -> T + Send) -> T {
     let become_it = move || {
         // SAFETY: system calls on numbers, which change what this thread may, and not the process.
@@ -449,7 +449,7 @@ fn a_unix_socket_is_its_users_unless_it_is_configured_for_others() {
     assert!(side.log.borrow().is_empty(), "{:?}", side.log.borrow());
 }
 
-/// Two of another user, of whom the one owns the directory and the other has put a socket in everybody's.
+/// Two sockets of another user: one in a directory of that user, the other in a directory open to all.
 #[test]
 fn a_socket_in_everybodys_directory_is_not_believed_to_be_who_was_meant() {
     if !rustix::process::geteuid().is_root() {

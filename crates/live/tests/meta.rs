@@ -159,7 +159,7 @@ fn a_store_without_a_directory_is_a_sentence() {
     assert!(rig.wait().1.unwrap_err().contains("cannot open /nowhere/at/all"));
 }
 
-/// What a log takes that nobody finds any more would be nowhere after a restart, in whatever order things go.
+/// Appends to a log without a name would be lost after a restart, in whatever order things go.
 #[test]
 fn a_log_that_is_removed_takes_nothing_more() {
     let temporary = TempDir::new().unwrap();
@@ -225,7 +225,7 @@ impl MetaWork for Work {
     }
 }
 
-/// Its logs would be dropped. What was stored can still be read, and so be copied elsewhere.
+/// Its logs would be dropped. The stored data can still be read, and so be copied elsewhere.
 #[test]
 fn no_checkpoint_succeeds_in_a_database_that_was_removed() {
     let temporary = TempDir::new().unwrap();

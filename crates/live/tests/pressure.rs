@@ -27,7 +27,7 @@ const SPARE: usize = 2048;
 const PAGES: u64 = 1500;
 const MIB: usize = 1 << 20;
 
-/// What a node tells the test.
+/// State that a node tells the test.
 #[derive(Clone, Copy, Default)]
 struct Told {
     share: Share,

@@ -65,7 +65,7 @@ fn answered(answer: &[u8]) -> Side {
     a
 }
 
-/// What holds the port of a peer, and does not know the cluster key, can say in clear: nothing of it is believed.
+/// Clear text from a process at a peer's port that does not know the cluster key: nothing of it is believed.
 fn said_in_clear() -> Vec<Vec<u8>> {
     let honest = Hello {
         secure: true,
@@ -251,7 +251,7 @@ fn a_node_that_stays_away_is_a_few_lines_whatever_its_addresses_answer() {
     assert!(a.log.borrow().len() < 12, "{:?}", a.log.borrow());
 }
 
-/// A port scan is a few lines, and who stands in the door keeps nobody out.
+/// A port scan is a few lines, and idle connections keep no node out.
 #[test]
 fn strangers_fill_neither_the_log_nor_the_place_of_others() {
     let (mut b, first) = raw();

@@ -5,7 +5,7 @@ use super::throttle::Throttle;
 use std::io;
 use std::path::PathBuf;
 
-/// What moves the bytes.
+/// The means that move the bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Engine {
     /// io_uring, or threads where it is forbidden. The environment's `TRAPEZE_DISK` may say otherwise.
@@ -18,7 +18,7 @@ pub enum Engine {
 }
 
 impl Engine {
-    /// What the environment variable `TRAPEZE_DISK` says.
+    /// The engine named by the environment variable `TRAPEZE_DISK`.
     pub(super) fn from_environment() -> Result<Engine, DisksError> {
         let said = std::env::var_os("TRAPEZE_DISK").unwrap_or_default();
         Engine::parse(&said.to_string_lossy())

@@ -60,7 +60,7 @@ pub enum OpenError {
     Failed {
         /// The directory.
         path: PathBuf,
-        /// What was tried.
+        /// The action that failed.
         what: &'static str,
         /// The system's answer.
         error: io::Error,
@@ -105,7 +105,7 @@ pub(super) struct Directory {
     direct: AtomicBool,
 }
 
-/// What is known of the names in one directory. The figures count changes.
+/// Changes of the names in one directory. The figures count changes.
 #[derive(Debug, Default)]
 struct Names {
     /// Done so far.
@@ -161,7 +161,7 @@ impl Directory {
     ) -> Result<OwnedFd, DiskError> {
         match self.open_with(file, direct, OFlags::empty()) {
             Err(Errno::NOENT) if create => {
-                // What is made in a directory that nobody finds any more is lost.
+                // A file made in a directory that was removed is lost.
                 self.check()?;
                 let made = self.open_with(file, direct, OFlags::CREATE);
                 self.changed(file);
@@ -203,7 +203,7 @@ impl Directory {
     }
 
     /// Every file and every name to stable storage, in one go of the file system: some milliseconds, however many files
-    /// were made. What others wrote to the same file system goes along.
+    /// were made. Writes of others to the same file system go along.
     pub(super) fn sync_all(&self) -> Result<(), DiskError> {
         let changed = DirectoryIndex::all()
             .map(|place| self.names[place.index()].changed.load(Ordering::SeqCst));
@@ -394,7 +394,7 @@ impl Directory {
         }
     }
 
-    /// What an error number of an operation on this disk means.
+    /// The meaning of an error number of an operation on this disk.
     pub(super) fn error(&self, errno: Errno) -> DiskError {
         match errno {
             Errno::NOENT if self.is_gone() => DiskError::Missing,
@@ -411,8 +411,8 @@ impl Directory {
         if self.is_gone() { Err(DiskError::Missing) } else { Ok(()) }
     }
 
-    /// As [`check`](Directory::check), of its files only, for what was just made durable through an open descriptor:
-    /// one system call without a path, so that whoever waits for stable storage does not notice it.
+    /// As [`check`](Directory::check), of its files only, after a sync through an open descriptor: one system call
+    /// without a path, so that a caller that waits for stable storage does not notice it.
     pub(super) fn check_held(&self) -> Result<(), DiskError> {
         if self.is_emptied() { Err(DiskError::Missing) } else { Ok(()) }
     }
@@ -426,7 +426,7 @@ impl Directory {
         ours.st_dev != there.st_dev || ours.st_ino != there.st_ino || self.is_emptied()
     }
 
-    /// Whether the lock that is held has no name any more: somebody removes what is in the directory.
+    /// Whether the lock that is held has no name any more: the directory's content is being removed.
     fn is_emptied(&self) -> bool {
         !rustix::fs::fstat(&self.lock).is_ok_and(|lock| lock.st_nlink > 0)
     }

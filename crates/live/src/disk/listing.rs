@@ -124,7 +124,7 @@ fn each_name(
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = rustix::fs::openat(top, place.path(), flags, Mode::empty())?;
     for entry in Dir::new(directory)? {
-        // What is not UTF-8 is not one of our names.
+        // A name that is not UTF-8 is not one of ours.
         if let Ok(name) = entry?.file_name().to_str() {
             each(name);
         }

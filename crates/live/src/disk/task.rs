@@ -1,4 +1,4 @@
-//! What helper threads do for the disk device: everything that is not a transfer, and transfers too where there is
+//! Tasks of the helper threads for the disk device: everything that is not a transfer, and transfers too where there is
 //! no io_uring.
 
 use super::directory::{Directory, FileStat};
@@ -30,8 +30,8 @@ pub(super) struct Transfer {
     pub(super) offset: u64,
 }
 
-// SAFETY: by the invariant the memory stays valid and, for a read, nobody else reaches it until the result is taken;
-// under a write it is a shared frame, which nobody changes.
+// SAFETY: by the invariant the memory stays valid and, for a read, no other thread reaches it until the result is
+// taken; under a write it is a shared frame, which never changes.
 unsafe impl Send for Transfer {}
 
 impl Transfer {
@@ -102,7 +102,7 @@ pub(super) enum Task {
     Space,
 }
 
-/// What a task brought.
+/// The result of a task.
 #[derive(Debug)]
 pub(super) enum Brought {
     Done,

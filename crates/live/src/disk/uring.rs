@@ -75,7 +75,7 @@ impl Uring {
 
     fn enter(&mut self, results: usize) -> io::Result<()> {
         match self.ring.submit_and_wait(results) {
-            // What was not handed on stays queued, keeps the host awake and is tried again by the next turn.
+            // Submissions not taken stay queued, keep the host awake and are tried again by the next turn.
             Err(error) if is_passing(&error) => Ok(()),
             result => result.map(|_| ()),
         }
@@ -89,7 +89,7 @@ impl Uring {
         }
     }
 
-    /// About to sleep: whether something is there already, or still to be handed on. What comes later rings.
+    /// About to sleep: whether something is there already, or still to be handed on. Later results ring.
     pub(super) fn before_sleep(&mut self) -> bool {
         let submission = self.ring.submission();
         let due = !submission.is_empty() || submission.taskrun();

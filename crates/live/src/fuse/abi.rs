@@ -134,7 +134,7 @@ pub const O_DIRECT: u32 = libc::O_DIRECT as u32;
 pub const FOPEN_KEEP_CACHE: u32 = 1 << 1;
 /// `OFFSET_MAX`: the kernel's "to the end of the file" in locks.
 pub const OFFSET_MAX: u64 = i64::MAX as u64;
-/// Reads a request's body from front to back. What ends too early is `EINVAL`.
+/// Reads a request's body from front to back. A body that ends too early is `EINVAL`.
 pub struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {

@@ -40,19 +40,19 @@ pub struct Fuse {
 pub struct MountWatch(Rc<Cell<(Stage, SessionCounters)>>);
 
 impl MountWatch {
-    /// How far it is. `Ended`: somebody unmounted it.
+    /// How far it is. `Ended`: it was unmounted.
     pub fn stage(&self) -> Stage {
         self.0.get().0
     }
 
-    /// What was done so far.
+    /// The counters of its session.
     pub fn counters(&self) -> SessionCounters {
         self.0.get().1
     }
 }
 
 impl Fuse {
-    /// Mounts. Nobody can use the mount before the device is polled.
+    /// Mounts. The mount cannot be used before the device is polled.
     pub fn new(options: &MountOptions, belief: Belief) -> Result<Fuse, MountError> {
         let (descriptor, mount) = Mount::new(options)?;
         let session = Session::new(descriptor, belief);
@@ -135,8 +135,8 @@ impl Device for Fuse {
     }
 
     /// Unmounts on a thread of its own, because the kernel may have writes for us first; done when that has ended and
-    /// all that was asked is answered, but for locks that wait. Whoever still has a file open gets ENOTCONN once the
-    /// device is dropped.
+    /// all that was asked is answered, but for locks that wait. A process that still has a file open gets ENOTCONN once
+    /// the device is dropped.
     fn quiesce(&mut self, node: &mut Node) -> io::Result<bool> {
         self.note_end();
         if self.unmounting.is_none() && self.session.stage() != Stage::Ended {

@@ -19,19 +19,19 @@ use std::thread;
 use std::time::Duration;
 use std::{fs, io};
 
-/// What the mount table says of ours.
+/// The type of our mounts in the mount table.
 pub const FILE_SYSTEM: &str = "fuse.trapeze";
-/// How long a mount that is already there has to show that somebody serves it.
+/// How long a mount that is already there has to show that it is served.
 const PROBE: Duration = Duration::from_secs(2);
 /// Dead mounts on top of each other that are cleared away.
 const STACKED_MAX: usize = 8;
 
-/// What to mount where.
+/// Options of a mount.
 #[derive(Clone, Debug)]
 pub struct MountOptions {
     /// The directory.
     pub path: PathBuf,
-    /// Whether other users may use it. Root's mounts are for everybody; an ordinary user needs `user_allow_other` in
+    /// Whether other users may use it. Root's mounts are for all users; an ordinary user needs `user_allow_other` in
     /// /etc/fuse.conf.
     pub allow_other: bool,
     /// Whether changes are refused.
@@ -42,12 +42,12 @@ pub struct MountOptions {
     pub no_exec: bool,
     /// Whether every write is stable when it returns, as with O_SYNC.
     pub synchronous: bool,
-    /// What the mount table shows as the source.
+    /// The source that the mount table shows.
     pub source: String,
 }
 
 impl MountOptions {
-    /// The usual: writable, for everybody when root mounts.
+    /// The usual: writable, for all users when root mounts.
     pub fn new(path: impl Into<PathBuf>) -> MountOptions {
         let allow_other = rustix::process::geteuid().is_root();
         MountOptions {
@@ -86,7 +86,7 @@ pub enum MountError {
         /// Where.
         path: PathBuf,
     },
-    /// A mount of ours is there and somebody serves it.
+    /// A mount of ours is there and is served.
     #[error(
         "cannot mount on {path}: a trapeze volume is mounted there and in use; unmount it first \
          (umount {path}) or choose another directory"
@@ -126,9 +126,9 @@ pub enum MountError {
     System {
         /// Where.
         path: PathBuf,
-        /// What was tried.
+        /// The action that failed.
         action: &'static str,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
 }
@@ -276,8 +276,8 @@ fn clear_dead(path: &Path) -> Result<(), MountError> {
     Err(MountError::InUse { path: path.into() })
 }
 
-/// Whether nobody serves the FUSE mount at `path`; `None` when it does not say. Asked on a thread of its own: whoever
-/// serves it may hang.
+/// Whether the FUSE mount at `path` has no server any more; `None` when it does not say. Asked on a thread of its own:
+/// a server may hang.
 fn is_dead(path: &Path) -> Option<bool> {
     let (tell, told) = mpsc::channel();
     let path = path.to_path_buf();
@@ -314,7 +314,7 @@ fn open_and_mount(options: &MountOptions, path: &Path) -> Result<OwnedFd, OsErro
         if options.allow_other { ",allow_other" } else { "" },
     );
     let data = CString::new(data).map_err(|_| OsError::INVAL)?;
-    // Devices and set-id programs in the volume are of other machines: as fusermount3 does for everybody.
+    // Devices and set-id programs in the volume are of other machines: as fusermount3 does for all users.
     let mut flags = MountFlags::NOSUID | MountFlags::NODEV;
     flags.set(MountFlags::RDONLY, options.read_only);
     flags.set(MountFlags::NOATIME, options.no_atime);

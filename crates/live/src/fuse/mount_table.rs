@@ -1,4 +1,4 @@
-//! What is mounted where, from the kernel's table: reading it touches no mount.
+//! Mounts of this machine, from the kernel's table: reading it touches no mount.
 
 use std::ffi::OsString;
 use std::fs;
@@ -22,7 +22,7 @@ pub fn top(path: &Path) -> Option<Mounted> {
     table.split(|byte| *byte == b'\n').filter_map(parse).rfind(|line| line.path == path)
 }
 
-/// What is mounted at `folder` or below it, the latest mount first.
+/// Mounts at `folder` or below it, the latest first.
 pub fn below(folder: &Path) -> Vec<Mounted> {
     let table = fs::read("/proc/thread-self/mountinfo").unwrap_or_default();
     let lines = table.split(|byte| *byte == b'\n').filter_map(parse);

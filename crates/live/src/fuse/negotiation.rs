@@ -1,4 +1,4 @@
-//! What we agree on with the kernel at INIT, and why.
+//! The capabilities agreed on with the kernel at INIT, and why.
 //!
 //! Close-to-open consistency decides the cache modes. We ask for neither AUTO_INVAL_DATA, which would drop what this
 //! machine has just written as soon as the new mtime comes back, nor EXPLICIT_INVAL_DATA, which would keep the zeros
@@ -17,7 +17,7 @@ use super::limits::{BACKGROUND_MAX, CONGESTION, IO_BYTES_MAX, IO_PAGES_MAX, READ
 use super::request::Offer;
 use wire::Errno;
 
-/// What we want of the kernel, each only if it can.
+/// Capabilities that we want of the kernel, each only if it can.
 const WANTED: u64 = can::ASYNC_READ
     | can::POSIX_LOCKS
     | can::ATOMIC_O_TRUNC

@@ -115,8 +115,8 @@ impl Front for Passthrough {
     }
 }
 
-/// Mounts `source` on the path of `options` and serves it until somebody unmounts it. Calls `ready` once, when the
-/// mount can be used.
+/// Mounts `source` on the path of `options` and serves it until it is unmounted. Calls `ready` once, when the mount can
+/// be used.
 pub fn serve(
     source: &Path,
     options: &MountOptions,

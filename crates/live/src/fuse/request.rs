@@ -1,6 +1,6 @@
 //! From the kernel's bytes to file operations.
 //!
-//! Pure: bytes in, values out, nothing kept. Whatever the bytes, the answer is a value or an error number, never a
+//! Pure: bytes in, values out, nothing kept. For any bytes the answer is a value or an error number, never a
 //! panic; a name that leaves here is 1 to 255 bytes long and has neither slash nor zero in it.
 
 use super::abi::{self, Input, change, opcode};
@@ -18,7 +18,7 @@ use wire::{Errno, FileId, SetAttr, SetTime, Wall};
 pub struct Header {
     /// Bytes of the whole request.
     pub bytes: u32,
-    /// What is asked.
+    /// The operation.
     pub opcode: u32,
     /// Names the request in its reply.
     pub unique: u64,
@@ -95,7 +95,7 @@ pub enum Shape {
     },
 }
 
-/// What the kernel wants.
+/// A parsed request.
 #[derive(Debug)]
 pub enum KernelRequest {
     /// A file operation.
@@ -158,7 +158,7 @@ impl WriteIn {
     }
 }
 
-/// What a request that is not a WRITE asks for. `body` is all behind the header.
+/// Parses a request that is not a WRITE. `body` is all behind the header.
 pub fn parse(header: &Header, body: &[u8]) -> Result<KernelRequest, Errno> {
     let file = header.file;
     let mut input = Input::new(body);
@@ -315,7 +315,7 @@ fn get_attr(file: FileId, input: &mut Input<'_>) -> Result<Operation, Errno> {
     Ok((FileOp::GetAttr { file, handle }, Shape::Attr))
 }
 
-/// Bits of a change of attributes that change none. What is left when a kernel that leaves set-id bits to us
+/// Bits of a change of attributes that change none. Only these are set when a kernel that leaves set-id bits to us
 /// (HANDLE_KILLPRIV_V2) has nothing to change but those: chown(-1, -1), fallocate.
 const SAYS_NOTHING: u32 = change::FH | change::LOCK_OWNER | change::CTIME;
 

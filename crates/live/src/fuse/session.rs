@@ -44,7 +44,7 @@ pub enum Stage {
     Ended,
 }
 
-/// What one look at the descriptor brought.
+/// Result of one look at the descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Moved,
@@ -127,7 +127,7 @@ impl Session {
         ended || self.stage == Stage::Ended
     }
 
-    /// What was done so far.
+    /// The counters since the mount.
     pub fn counters(&self) -> SessionCounters {
         self.counters
     }
@@ -588,7 +588,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever packets come: no panic, no frame lost, at most one reply to each.
+        /// Any packets: no panic, no frame lost, at most one reply to each.
         #[test]
         fn hostile_packets(
             packets in prop::collection::vec(

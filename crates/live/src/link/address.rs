@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 /// An address: `unix:PATH` for shared memory on this machine, `adapter:PATH` for adapters over it, `tcp:HOST:PORT` for
-/// everything else. Who listens at a path takes either; the caller says which.
+/// everything else. A listener at a path takes either; the caller says which.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Address {
     /// A UNIX socket, over which shared memory is handed out.

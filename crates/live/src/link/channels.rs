@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 use wire::{NodeId, Time};
 
-/// What a channel is.
+/// Kinds of channels, with their state.
 #[derive(Debug)]
 pub enum Kind {
     /// Accepts connections; of a UNIX socket, from whom.
@@ -34,9 +34,9 @@ pub enum Kind {
 /// One entry.
 #[derive(Debug)]
 pub struct Channel {
-    /// What it is.
+    /// Its kind and state.
     pub kind: Kind,
-    /// Of a connection, the peer; of a call that is being made, who was called (0: whoever answers); else 0.
+    /// Of a connection, the peer; of a call that is being made, the node called (0: any that answers); else 0.
     pub peer: NodeId,
     /// Whether this side called.
     pub called: bool,
@@ -106,7 +106,7 @@ impl Channel {
         matches!(self.kind, Kind::Stream(_) | Kind::Shared(_))
     }
 
-    /// When a handshake that somebody else began is given up.
+    /// When a handshake that the other side began is given up.
     pub fn stranger_deadline(&self) -> Option<Time> {
         self.deadline().filter(|_| !self.called)
     }
@@ -185,7 +185,7 @@ impl Channel {
         }
     }
 
-    /// What went over the connection so far.
+    /// The traffic of the connection so far.
     pub fn tally(&self) -> Tally {
         match &self.kind {
             Kind::Stream(stream) => stream.tally,
@@ -231,7 +231,7 @@ impl Channels {
         self.generation = self.generation.wrapping_add(1);
         channel.generation = self.generation;
         channel.watches_write = channel.wants_write();
-        // What came before it was watched shows at once, and what it became may hold bytes already.
+        // Input that came before it was watched shows at once, and the channel that it became may hold bytes already.
         channel.readable = true;
         let name = name(at, channel.generation);
         match (channel.fd(), &channel.kind) {
@@ -310,7 +310,7 @@ impl Channels {
     }
 
     /// As [`scan`](Channels::scan), after waiting until there is something, for `span` at most (`None`: for ever);
-    /// whether there was. What the kernel reports once is not reported again, so nobody else may wait in this set.
+    /// whether there was. The kernel reports an event once, so no other waiter may be in this set.
     pub fn wait(&mut self, span: Option<Duration>) -> io::Result<bool> {
         let mut ready = std::mem::take(&mut self.ready);
         self.poller.wait(span, &mut ready)?;

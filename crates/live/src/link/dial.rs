@@ -114,7 +114,7 @@ pub fn tune(socket: impl AsFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes a socket that nothing listens at any more. Whatever else has the path stays: it is not ours.
+/// Removes a socket without a listener. Anything else at the path stays: it is not ours.
 fn make_way(path: &Path) -> io::Result<()> {
     let kind = match std::fs::symlink_metadata(path) {
         Ok(found) => found.file_type(),

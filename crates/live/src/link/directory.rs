@@ -24,7 +24,7 @@ struct State {
 pub struct PeerStatus {
     /// `shm`, `tcp`, `tcp+noise`; empty while there is no connection.
     pub transport: &'static str,
-    /// What went over all connections to it since the start.
+    /// The traffic of all connections to it since the start.
     pub tally: Tally,
     /// Connections made.
     pub connections: u64,

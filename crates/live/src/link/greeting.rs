@@ -130,9 +130,9 @@ pub struct Greeting {
 pub struct Greeted {
     /// The connection.
     pub socket: OwnedFd,
-    /// What this side said.
+    /// The hello of this side.
     pub ours: Hello,
-    /// What the peer said.
+    /// The hello of the peer.
     pub theirs: Hello,
     /// The keys, when it is encrypted.
     pub cipher: Option<TransportState>,
@@ -212,7 +212,7 @@ impl Greeting {
         }
     }
 
-    /// What came of it. Only after [`advance`](Greeting::advance) said so.
+    /// The result. Only after [`advance`](Greeting::advance) said that it is done.
     pub fn finish(self) -> Greeted {
         let cipher = self.noise.map(Noise::finish);
         Greeted { socket: self.socket, ours: self.ours, theirs: self.theirs, cipher }

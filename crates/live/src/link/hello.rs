@@ -23,7 +23,7 @@ const SECURE: u8 = 1;
 const BULK: u8 = 2;
 const ADAPTER: u8 = 4;
 
-/// What one side says of itself.
+/// The properties that a side announces first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hello {
     /// Whether the connection is to be encrypted.

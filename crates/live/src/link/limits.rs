@@ -10,7 +10,7 @@ pub const SHARED_SLOTS: usize = 128;
 pub const QUEUE_MESSAGES_MAX: usize = 128;
 /// Messages moved in one direction of one connection before the others get their turn.
 pub const TURN_MESSAGES_MAX: usize = 32;
-/// Messages received over shared memory in one turn. What they lead to leaves at the turn's end, so that the peer works
+/// Messages received over shared memory in one turn. Their replies leave at the turn's end, so that the peer works
 /// on a few while a few more are copied here: with 16 block reads under way turns of 4 to 8 move 830,000 a second,
 /// turns of 32 move 620,000, because then one side always waits for the other.
 pub const SHARED_TURN_MESSAGES: usize = 4;
@@ -52,8 +52,8 @@ pub const HANDSHAKE_SPAN: Duration = Duration::from_secs(5);
 pub const BACKOFF_MIN: Duration = Duration::from_millis(10);
 /// See [`BACKOFF_MIN`].
 pub const BACKOFF_MAX: Duration = Duration::from_secs(1);
-/// Connections accepted and not yet introduced. One more takes the place of the oldest: whoever opens connections and
-/// says nothing must not keep others out, and an honest handshake takes some round trips, below 1 ms, not seconds.
+/// Connections accepted and not yet introduced. One more takes the place of the oldest: peers that open connections and
+/// stay silent must not keep others out, and an honest handshake takes some round trips, below 1 ms, not seconds.
 pub const STRANGERS_MAX: usize = 64;
 /// Connections accepted in one turn: a quarter of [`STRANGERS_MAX`], so that those who came before have been heard
 /// several times before newer ones take their places. The others stay in the kernel's line until the next turn.
@@ -80,5 +80,5 @@ pub const PUBLISH_SPAN: Duration = Duration::from_millis(100);
 /// A sleeping node looks this often for entries that its peers have released: seldom, because each look is a wake-up,
 /// and who needs the frames is awake.
 pub const RECLAIM_SPAN: Duration = Duration::from_millis(100);
-/// Node ids from here on are given by whoever accepts a connection of a node that has none yet.
+/// Node ids from here on are given by the node that accepts a connection of one that has none yet.
 pub const PROVISIONAL_FIRST: u16 = 0xF000;

@@ -1,4 +1,4 @@
-//! What connections through memory that both processes map have in common: plain shared memory and adapters.
+//! Common parts of connections through memory that both processes map: plain shared memory and adapters.
 
 use super::bell::Bell;
 use super::limits::{LOOK_SPAN_MAX, SILENCE_SPAN};
@@ -18,8 +18,8 @@ pub trait Neighbour: AsFd + Debug {
     fn is_under_way(&self) -> bool;
     /// Whether the peer stands still: what keeps memory here has waited for it for [`SILENCE_SPAN`].
     fn is_silent(&mut self, endpoint: &Endpoint, now: Time) -> bool;
-    /// Whether no message has arrived and none waits for room. What will be read first of one that arrives is on its
-    /// way to this processor already.
+    /// Whether no message has arrived and none waits for room. The words of an arriving one that are read first are on
+    /// their way to this processor already.
     fn is_quiet(&self) -> bool;
     /// The processor that the peer runs on, if it is awake.
     fn peer_processor(&self) -> Option<u32>;
@@ -35,7 +35,7 @@ pub trait Neighbour: AsFd + Debug {
     fn after_sleep(&mut self);
     /// Its socket.
     fn bell(&mut self) -> &mut Bell;
-    /// What went over it.
+    /// Its traffic.
     fn tally(&self) -> Tally;
     /// Gives up what is under way in both directions.
     fn close(&mut self, endpoint: &mut Endpoint);
@@ -51,8 +51,8 @@ pub struct Silence {
 }
 
 impl Silence {
-    /// Whether it is too long. `excused`: nothing waits for the peer, or it is not the peer's turn. Time in which
-    /// nobody asked does not count: this node stood still itself then, and perhaps the whole host.
+    /// Whether it is too long. `excused`: nothing waits for the peer, or it is not the peer's turn. Time without a look
+    /// does not count: this node stood still itself then, and perhaps the whole host.
     pub fn look(&mut self, oldest: u64, excused: bool, now: Time) -> bool {
         let unasked = now.since(self.looked_at) > LOOK_SPAN_MAX;
         self.looked_at = now;

@@ -1,9 +1,9 @@
 //! The handshake that proves both ends know the cluster key and agrees on keys for the connection
 //! (Noise specification, revision 34: pattern XX with a pre-shared key).
 //!
-//! The key is mixed in before the first message, so that whoever accepts a connection of somebody with another key
-//! knows after 48 bytes and can say so. Both hellos are authenticated: the caller's as prologue, the acceptor's as
-//! payload of the second message.
+//! The key is mixed in before the first message, so that a node that accepts a connection with another key knows after
+//! 48 bytes and can say so. Both hellos are authenticated: the caller's as prologue, the acceptor's as payload of the
+//! second message.
 
 use super::hello::HELLO_BYTES;
 use snow::{Builder, HandshakeState, TransportState};
@@ -17,7 +17,7 @@ pub const SECOND_BYTES: usize = 32 + 48 + HELLO_BYTES + 16;
 /// Sealed `s`, and the seal of an empty payload.
 pub const THIRD_BYTES: usize = 48 + 16;
 
-/// What a node needs to prove that it belongs to its cluster.
+/// Keys by which a node proves that it belongs to its cluster.
 #[derive(Clone)]
 pub struct Keys {
     /// Shared by all nodes of the cluster.
@@ -41,7 +41,7 @@ impl std::fmt::Debug for Keys {
     }
 }
 
-/// The peer does not know the cluster key, or somebody is in between.
+/// The peer does not know the cluster key, or an attacker is in between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WrongKey;
 

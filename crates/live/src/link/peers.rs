@@ -20,7 +20,7 @@ pub struct Peer {
     pub bulk: Option<usize>,
     /// Messages that wait for a connection.
     pub waiting: Outgoing,
-    /// What went over connections that are gone.
+    /// The traffic of connections that are gone.
     pub tally: Tally,
     dialing: bool,
     attempt: usize,
@@ -59,7 +59,7 @@ enum Next {
     Done,
 }
 
-/// What a finished handshake says.
+/// Result of a finished handshake.
 struct Made {
     id: NodeId,
     caller: NodeId,
@@ -143,7 +143,7 @@ impl Links {
         }
     }
 
-    /// Starts a connection to `peer` (0: whoever is there).
+    /// Starts a connection to `peer` (0: any node at that address).
     pub(super) fn call(
         &mut self,
         peer: NodeId,
@@ -238,7 +238,7 @@ impl Links {
         Ok(())
     }
 
-    /// Gives the oldest handshake of a stranger up when there are as many as there may be.
+    /// Gives up the oldest handshake with an unregistered peer when there are as many as there may be.
     fn make_room(&mut self, now: Time) {
         let deadline = |at: &usize| self.channels.at(*at).and_then(Channel::stranger_deadline);
         let strangers = (0..self.channels.len()).filter_map(|at| Some((deadline(&at)?, at)));
@@ -524,7 +524,8 @@ impl Links {
         }
     }
 
-    /// Takes a connection, and with a main one its second, out of the table. Whose it was, and whether the main one.
+    /// Takes a connection, and with a main one its second, out of the table. Returns its peer, and whether it was the
+    /// main one.
     fn drop_connection(
         &mut self,
         at: usize,

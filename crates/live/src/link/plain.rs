@@ -25,7 +25,7 @@ pub struct PlainReceiver {
     landing: Option<Landing>,
 }
 
-/// What stopped parsing.
+/// Why parsing stopped.
 #[derive(PartialEq, Eq)]
 enum Stop {
     /// More bytes are needed.

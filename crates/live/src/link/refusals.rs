@@ -2,7 +2,8 @@
 //!
 //! A port scanner makes a thousand such connections a second, and a server that is away fails by each of its
 //! addresses in another way, each second. So of each kind from each address, or to each node, the first few are told,
-//! of so many at a time; the others are counted, and told in one line a minute. Who was quiet for a minute begins anew.
+//! of so many at a time; the others are counted, and told in one line a minute. A source that was quiet for a minute
+//! begins anew.
 
 use super::limits::{REFUSAL_LINES, REFUSAL_SOURCES_MAX, REFUSAL_SPAN};
 use std::collections::BTreeMap;
@@ -18,7 +19,7 @@ pub enum Cause {
     To(NodeId, u32),
 }
 
-/// What there is of one cause.
+/// Counts of one cause.
 #[derive(Debug, Default)]
 struct Source {
     lines: u32,
@@ -26,7 +27,7 @@ struct Source {
     counted: bool,
 }
 
-/// What was told and what was only counted.
+/// Connections that failed: lines told, and others only counted.
 #[derive(Debug, Default)]
 pub struct Refusals {
     sources: BTreeMap<Cause, Source>,
@@ -37,7 +38,7 @@ pub struct Refusals {
 }
 
 impl Refusals {
-    /// A connection was not made. What to tell, if anything.
+    /// A connection was not made. Returns the line to tell, if any.
     pub fn note(&mut self, key: Cause, line: String, now: Time) -> Option<String> {
         self.due.get_or_insert(now + REFUSAL_SPAN);
         if self.sources.len() < REFUSAL_SOURCES_MAX || self.sources.contains_key(&key) {
@@ -54,7 +55,7 @@ impl Refusals {
         None
     }
 
-    /// What is to be told of those that were only counted, when it is time.
+    /// The summary of those that were only counted, when it is time.
     pub fn summary(&mut self, now: Time) -> Option<String> {
         self.due.filter(|due| *due <= now)?;
         self.sources.retain(|_, source| std::mem::take(&mut source.counted));

@@ -39,7 +39,7 @@ pub struct SharedPool {
     pub bytes: usize,
 }
 
-/// What a side may pass to the other.
+/// Memory that a side may pass to the other.
 #[derive(Clone, Copy, Debug)]
 pub struct Passed<'a> {
     /// The node's pool.

@@ -192,7 +192,7 @@ impl Neighbour for SharedLink {
     /// Whether the peer has everything of the oldest message that is under way, and frames of payload have waited for
     /// [`SILENCE_SPAN`] for it to release that: it stands still, and frames must not wait for it for ever. Messages
     /// without payload keep nothing but their slots, and a peer that only computes for long is not to be lost for them.
-    /// Time in which nobody asked does not count: this node stood still itself then, and perhaps the whole host.
+    /// Time without a look does not count: this node stood still itself then, and perhaps the whole host.
     fn is_silent(&mut self, endpoint: &Endpoint, now: Time) -> bool {
         let oldest = self.end.oldest();
         let ours = self.filling.as_ref().is_some_and(|part| part.number == oldest);
@@ -285,7 +285,7 @@ impl AsFd for SharedLink {
     }
 }
 
-/// Where the frames lie in the pool; neighbours are one piece. False when they are of another pool, or too many.
+/// Where the frames lie in the pool; adjacent ones are one piece. False when they are of another pool, or too many.
 fn name(frames: &[Frame], pool: &Frames, pieces: &mut Pieces) -> bool {
     for frame in frames {
         let (offset, len) = (frame.offset(), frame.len());

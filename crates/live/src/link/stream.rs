@@ -25,7 +25,7 @@ pub enum Closed {
     /// The system says.
     #[error("the connection failed: {0}")]
     Failed(#[from] io::Error),
-    /// What came is no message.
+    /// The bytes received are no message.
     #[error("{0}")]
     Malformed(Malformed),
     /// A sealed message was changed on its way.
@@ -48,7 +48,7 @@ pub enum Closed {
     Local,
 }
 
-/// What went over a connection. Bytes are of data and trailers.
+/// The traffic of a connection. Bytes are of data and trailers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Messages sent.
@@ -184,7 +184,7 @@ pub struct Stream {
     codec: Codec,
     outgoing: Outgoing,
     full: bool,
-    /// What went over it.
+    /// Its traffic.
     pub tally: Tally,
 }
 

@@ -27,7 +27,7 @@ pub enum LoadError {
     Failed(String),
 }
 
-/// What a store is opened from.
+/// The parts that a store is opened from.
 #[derive(Debug)]
 pub struct Loaded {
     /// The checkpoint.
@@ -188,7 +188,7 @@ pub(super) fn has_name(file: &File) -> bool {
     rustix::fs::fstat(file).is_ok_and(|status| status.st_nlink > 0)
 }
 
-/// What is told of a file or directory that somebody took away.
+/// The message about a file or directory that was removed.
 pub(super) fn removed(path: &Path) -> String {
     let path = path.display();
     format!(

@@ -26,7 +26,7 @@ pub(super) struct Log {
     pub(super) waiting: Vec<Ticket>,
     /// Why nothing can be promised of it any more.
     pub(super) failure: Option<String>,
-    /// Whether nothing is promised of it once somebody has removed it.
+    /// Whether nothing is promised of it once it is removed.
     must_have_name: bool,
     bytes: u64,
     reserve: Arc<Reserve>,

@@ -1,6 +1,5 @@
-//! What a store keeps in reserve on its disk: a file of which nothing is read. When the disk is full it is shortened
-//! step by step, so that changes that make room find some, and so does the checkpoint; it is made again when there is
-//! room for more.
+//! A store's reserve on its disk: a file that is never read. When the disk is full it is shortened step by step, so
+//! that changes that make room find some, and so does the checkpoint; it is made again when there is room for more.
 
 use node::rings::StoreId;
 use rustix::fs::FallocateFlags;

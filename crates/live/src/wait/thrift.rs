@@ -1,11 +1,11 @@
 //! Whether looking pays, in processor time.
 //!
-//! Looking for what comes takes the processor until it is there; sleeping takes what two switches and a wake cost,
-//! which nobody knows beforehand: 3 us on bare metal, 15 us on a virtual machine, where an idle processor is given back
+//! Looking for an arrival takes the processor until it is there; sleeping takes the cost of two switches and a wake,
+//! which is not known beforehand: 3 us on bare metal, 15 us on a virtual machine, where an idle processor is given back
 //! to its host. So both are tried and measured: the processor time of the thread for each arrival, over so many
-//! arrivals in a row. Whoever has measured that looking costs more than sleeping sleeps, and tries again now and then.
-//! A server that waits so costs at no time much more than one that sleeps each time, and answers sooner wherever that
-//! is free.
+//! arrivals in a row. A node that has measured that looking costs more than sleeping sleeps, and tries again now and
+//! then. A server that waits so costs at no time much more than one that sleeps each time, and answers sooner wherever
+//! that is free.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ const FIRST: u32 = 16;
 /// Where looking pays, one measurement in so many is of sleeping: 0.4 % of the arrivals, so that not even the 99th
 /// percentile of the latency shows it.
 const PROBE_SLEEP: u32 = 256;
-/// Where sleeping pays, one in so many is of looking, which nobody is hurt by.
+/// Where sleeping pays, one in so many is of looking: that harms no other thread.
 const PROBE_LOOK: u32 = 16;
 /// Looking may cost more by one part in so many: below that the measurement says nothing.
 const TOLERANCE: u64 = 16;
@@ -69,13 +69,14 @@ impl Thrift {
         }
     }
 
-    /// Whether to sleep at once; `alone` when nobody else wants the processor. Where somebody does it says nothing.
+    /// Whether to sleep at once; `alone` when no other thread wants the processor. If one does, the measurement is
+    /// void.
     pub fn sleeps(&mut self, alone: bool) -> bool {
         self.void |= !alone;
         alone && self.way == Strategy::Sleep
     }
 
-    /// What was waited for is there.
+    /// An arrival that was waited for is there.
     pub fn arrived(&mut self) {
         self.arrivals += 1;
         if self.arrivals >= EPOCH {

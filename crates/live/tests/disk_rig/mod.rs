@@ -1,4 +1,4 @@
-//! A set of disks with somebody who waits for them as a host does, for all tests of disks.
+//! A set of disks with a thread that waits for them as a host does, for all tests of disks.
 #![allow(dead_code)] // every test file uses a part
 
 use endpoint::{Frames, HeapRegion};
@@ -14,7 +14,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use wire::{FileId, ObjectId, VolumeId};
 
-/// A set of disks with somebody who waits for them as a host does.
+/// A set of disks with a thread that waits for them as a host does.
 pub struct Rig {
     pub disks: Disks,
     poller: Poller,

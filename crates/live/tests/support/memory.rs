@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use wire::{Attr, Errno, FileId, FileKind, NodeId, SetAttr, SetTime, Wall};
 
-/// Serves a new memory file system on `path` until `stop`, or until somebody unmounts it; how it ended.
+/// Serves a new memory file system on `path` until `stop`, or until it is unmounted; how it ended.
 pub fn serve(path: &Path, pages: usize, stop: &AtomicBool) -> Stage {
     let frames = Frames::new(HeapRegion::new(pages));
     let node = Node::new(NodeConfig::new(NodeId(1), 1, 1), frames);

@@ -1,4 +1,4 @@
-//! What the tests of mounts share: a private mount namespace, and what users do with files.
+//! Common parts of the tests of mounts: a private mount namespace, and users' operations on files.
 
 pub mod memory;
 

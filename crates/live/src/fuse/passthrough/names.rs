@@ -211,7 +211,7 @@ impl Passthrough {
             }
             room -= bytes;
             let dots = matches!(name, b"." | b"..");
-            // What is gone meanwhile is listed without attributes. The kernel forgets no lookups of dots.
+            // An entry that is gone meanwhile is listed without attributes. The kernel forgets no lookups of dots.
             let attr = (with_attributes && !dots)
                 .then(|| self.inodes.look_up(directory, name).ok())
                 .flatten();

@@ -8,7 +8,7 @@ use nic::{HostFrame, Landed};
 use std::collections::VecDeque;
 use wire::{Control, Header};
 
-/// What an adapter needs of a link while its firmware runs.
+/// The parts of a link that an adapter needs while its firmware runs.
 pub struct LinkHost<'a> {
     pub endpoint: &'a mut Endpoint,
     pub sending: &'a mut VecDeque<SendMessage>,
@@ -74,7 +74,7 @@ impl Host for LinkHost<'_> {
     }
 }
 
-/// Offsets and lengths as stretches of host memory; neighbours are one.
+/// Offsets and lengths as stretches of host memory; adjacent ones are one.
 pub fn join(frames: impl Iterator<Item = (usize, usize)>, into: &mut Vec<HostFrame>) {
     into.clear();
     for (offset, bytes) in frames {

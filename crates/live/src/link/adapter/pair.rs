@@ -18,7 +18,7 @@ impl Side {
         Ok(Side { ring, memory: shape.memory()? })
     }
 
-    /// What the other side maps.
+    /// The memory that the other side maps.
     fn passed(&self) -> io::Result<(PeerWords, PeerRegion)> {
         let open = |memory: &SharedMemory| {
             let fd = memory.fd().try_clone_to_owned()?;

@@ -151,7 +151,7 @@ impl Port {
         &self.nic
     }
 
-    /// What its engines have copied.
+    /// Bytes that its engines have copied.
     pub fn copied(&self) -> Copied {
         self.copied
     }
@@ -337,7 +337,7 @@ impl Port {
         self.nic.active(engine).expect("a transfer is under way")
     }
 
-    /// Nanoseconds, for the log; without one nobody needs them.
+    /// Nanoseconds, for the log; not needed without one.
     fn now(&self) -> u64 {
         if self.shape.log == 0 { 0 } else { clock::now().0 }
     }

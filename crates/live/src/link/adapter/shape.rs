@@ -13,7 +13,7 @@ const SKEW_BYTES: usize = 2 * PAGE_BYTES + 256;
 const BUFFER_BYTES: usize = 128 << 10;
 /// Fewest bytes of a pulse: a whole buffer. A pulse costs about 0.2 us on each side, and copying is fast: a payload of
 /// 1 MiB takes 1.17 times as long with at least 16 KiB as with the best fixed pulses, 1.07 times with 64 KiB.
-/// What 64 KiB gain at 128 KiB, a tenth, they lose at 512 (`trapeze bench pulse`).
+/// The tenth that 64 KiB gain at 128 KiB they lose at 512 (`trapeze bench pulse`).
 const PULSE_BYTES_MIN: usize = BUFFER_BYTES;
 /// Entries of the adapter's rings: what is posted to it and has not left, and what has come and is not delivered.
 const RING: usize = 32;
@@ -65,7 +65,7 @@ pub enum ShapeError {
 }
 
 impl AdapterShape {
-    /// What the firmware is told.
+    /// The firmware's configuration.
     pub fn config(&self) -> Config {
         Config {
             policy: self.policy,
