@@ -44,7 +44,7 @@ pub fn backup(arguments: &cli::Backup) -> Result<()> {
     let (out, counts, bytes) = written.inspect_err(|_| drop(fs::remove_file(&part)))?;
     let file = out.into_inner().map_err(|error| local(error.into_error()))?;
     file.sync_all().map_err(local)?;
-    // What has the name is whole: a backup before it goes only now.
+    // The file of this name is whole: an older backup goes only now.
     fs::rename(&part, &arguments.file).map_err(local)?;
     trapeze::config::sync_name(&arguments.file).map_err(local)?;
     let (names, size) = (counts.names, Size(bytes));

@@ -1,4 +1,4 @@
-//! What experiments of one's own may be made of: models, presets, and experiments to begin with, all in the binary.
+//! Parts for experiments of one's own: models, presets, and experiments to begin with, all in the binary.
 
 use papers::builtin::{EXAMPLES, EXPERIMENTS};
 use papers::models;

@@ -290,7 +290,7 @@ pub struct Join {
     pub scrubbing: Scrubbing,
 }
 
-/// What a machine that joins is for.
+/// Roles of a machine that joins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum JoinRole {
     /// Keeps objects on its disks

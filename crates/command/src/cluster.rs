@@ -70,7 +70,7 @@ pub enum ClusterError {
 
 type Result<T> = std::result::Result<T, ClusterError>;
 
-/// What a machine needs to know to join: the cluster, its key, its manager.
+/// The facts that a machine needs to join: the cluster, its key, its manager.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
     cluster: String,
@@ -267,7 +267,7 @@ pub fn join(arguments: &cli::Join) -> Result<()> {
     let mut undo = Undo::default();
     let dir = make_dir(&arguments.dir, &mut undo)?;
     let memory = memory_with(arguments.lending)?;
-    // Whatever can fail on this machine comes before the manager gives the name away.
+    // Steps that can fail on this machine come before the manager gives the name away.
     let is_manager = arguments.roles.contains(&JoinRole::Manager);
     let is_io = arguments.roles.contains(&JoinRole::Io);
     let disks = match &arguments.disks[..] {

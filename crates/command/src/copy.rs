@@ -1,8 +1,9 @@
 //! `trapeze cp`: files and trees between this machine and the cluster.
 //!
-//! What cannot be read or written, on this machine or in the cluster, and what is no file, directory or link, is named
-//! and left out; the rest is copied. A manager that does not answer ends the copy, and so does a side that takes
-//! nothing more: the next file would meet it, too, and copies of an earlier time would be truncated for nothing.
+//! A file that cannot be read or written, on this machine or in the cluster, and anything that is no file, directory or
+//! link, is named and left out; the rest is copied. A manager that does not answer ends the copy, and so does a side
+//! that takes nothing more: the next file would meet it, too, and copies of an earlier time would be truncated for
+//! nothing.
 //!
 //! An I/O server that is away is waited for once. While it stays away, other files on it are left out soon: one dead
 //! server must not cost its timeout for every file.
@@ -57,7 +58,7 @@ pub fn cp(arguments: &cli::Cp) -> Result<()> {
     ended.and_then(|()| tally.check())
 }
 
-/// What a copy has done so far.
+/// Counts of a copy so far.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 struct Tally {
     files: u64,

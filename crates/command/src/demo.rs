@@ -42,9 +42,9 @@ pub enum DemoError {
         "{what}: {error}; if these files cannot be read, name a directory that can: trapeze demo DIR"
     )]
     Files {
-        /// What was done with them.
+        /// The action that failed.
         what: String,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
     /// The directory to copy.

@@ -97,7 +97,7 @@ fn check_disk(arguments: &cli::Forget, server: &Member, disk: u8) -> Result<()> 
     }))
 }
 
-/// What the manager's refusal means.
+/// Explains the manager's refusal.
 fn explained(error: VolumeError, arguments: &cli::Forget) -> ToolError {
     let VolumeError::File { errno, .. } = &error else { return error.into() };
     let name = &arguments.name;

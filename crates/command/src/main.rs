@@ -60,7 +60,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What holds for the whole process before it does anything.
+/// Sets the whole process up before the command runs.
 fn prepare(command: &Command) -> std::io::Result<()> {
     match command {
         // They take a mount away with them; a server may be paused, and then nothing else ends it.

@@ -23,7 +23,7 @@ use trapeze::serve::pin;
 use trapeze::status::service::Source;
 use wire::NodeId;
 
-/// Longest value when nobody says otherwise: a chunk of a language model's cache has up to 32 MiB.
+/// Longest value by default: a chunk of a language model's cache has up to 32 MiB.
 const VALUE_BYTES: u64 = 64 << 20;
 /// The part of the memory that one value may take, one in so many: others have to stay.
 const VALUE_SHARE: u64 = 4;
@@ -47,7 +47,7 @@ pub enum MemoryError {
     /// The cluster.
     #[error(transparent)]
     Reach(#[from] ReachError),
-    /// What a node of it is made of.
+    /// The parts of a node.
     #[error(transparent)]
     Machine(#[from] MachineError),
     /// Flags that do not go together.
@@ -238,7 +238,7 @@ fn alone(
     Ok((Serving::Alone(Box::new(host)), said))
 }
 
-/// What serves: a node by itself, or a member of a cluster.
+/// The host that serves: a node by itself, or a member of a cluster.
 enum Serving {
     Alone(Box<Host>),
     Member(Box<Running>),

@@ -1,6 +1,6 @@
-//! What mount(8) calls: this program by the name `mount.trapeze` or `mount.fuse.trapeze`, or as mount.fuse3 calls the
-//! program of a file system, `trapeze SOURCE PATH -o OPTIONS`. The mount is served in the background, and whoever
-//! called goes on when it can be used.
+//! The program that mount(8) calls: by the name `mount.trapeze` or `mount.fuse.trapeze`, or as mount.fuse3 calls the
+//! program of a file system, `trapeze SOURCE PATH -o OPTIONS`. The mount is served in the background, and the caller
+//! goes on when it can be used.
 
 use crate::cli::Cli;
 use clap::CommandFactory;
@@ -17,7 +17,7 @@ const FAILED: u8 = 32;
 /// mount(8): called wrongly.
 const USAGE: u8 = 1;
 
-/// What is asked of this program as a helper of mount(8).
+/// A call of this program as a helper of mount(8).
 #[derive(Debug, PartialEq, Eq)]
 pub struct Call {
     source: String,
@@ -81,7 +81,7 @@ pub fn run(call: Result<Call, String>) -> ExitCode {
     }
 }
 
-/// What the mount's process said when it ended before it could be used.
+/// Starts the mount's process; its messages if it ended before the mount could be used.
 fn serve(call: &Call) -> io::Result<Option<String>> {
     let is_address = ["unix:", "adapter:", "tcp:"].iter().any(|kind| call.source.starts_with(kind));
     let source = match is_address {
@@ -105,7 +105,7 @@ fn serve(call: &Call) -> io::Result<Option<String>> {
     Ok(Some(text))
 }
 
-/// A file that goes with the last process that has it open: the mount may have something to say when nobody listens.
+/// A file that goes with the last process that has it open: the mount may write messages after its caller has gone.
 fn unnamed_file() -> io::Result<File> {
     let path = std::env::temp_dir().join(format!("trapeze-mount-{}", std::process::id()));
     let file = File::options().read(true).append(true).create_new(true).open(&path)?;
@@ -115,7 +115,7 @@ fn unnamed_file() -> io::Result<File> {
 
 /// No terminal's end is this process's, nor does it keep a directory in use.
 pub(crate) fn leave_terminal() -> io::Result<()> {
-    // A group's leader cannot, and is in no session of somebody else's then.
+    // A group's leader cannot, and is in no other program's session then.
     let _ = rustix::process::setsid();
     Ok(rustix::process::chdir("/")?)
 }

@@ -4,8 +4,8 @@
 use crate::cli;
 use live::fuse::MountOptions;
 
-/// What holds anyway, is about when to mount, or is for mount(8) alone. `suid` and `dev` are among them because
-/// mount.fuse3 adds them to what somebody asked for: set-id programs and devices of a volume count on no mount.
+/// Options that hold anyway, are about when to mount, or are for mount(8) alone. `suid` and `dev` are among them
+/// because mount.fuse3 adds them to the options given: set-id programs and devices of a volume count on no mount.
 const WITHOUT_EFFECT: &[&str] = &[
     "",
     "defaults",

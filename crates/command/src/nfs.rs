@@ -67,7 +67,7 @@ pub fn told(bound: &Bound) -> String {
     format!("NFS at {}{hidden}: {}", bound.address(), bound.mount_command())
 }
 
-/// What `up` is to serve; its addresses are taken.
+/// The NFS server that `up` is to run; its addresses are taken.
 pub fn of_up(arguments: &cli::Up) -> Result<Option<Bound>, ServeError> {
     let options = &arguments.nfs_options;
     let Some(listen) = &arguments.nfs else {
@@ -82,7 +82,7 @@ pub fn of_up(arguments: &cli::Up) -> Result<Option<Bound>, ServeError> {
     Ok(Some(options.plan(listen)?.bind()?))
 }
 
-/// What a machine's configuration has it serve beside; its addresses are taken.
+/// The NFS server of a machine's configuration; its addresses are taken.
 pub fn of_machine(machine: &Machine) -> Result<Option<Bound>, NfsError> {
     let plan = machine.nfs.as_ref().map(|config| config.plan(&machine.exports));
     plan.transpose()?.map(Plan::bind).transpose()

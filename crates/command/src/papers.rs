@@ -1,6 +1,6 @@
 //! `trapeze papers`: experiments of the papers, on all processors, as tables, figures and one page.
 //!
-//! What is printed and written is a function of the experiments: neither time nor the number of processors is in it.
+//! The output is a function of the experiments: neither time nor the number of processors is in it.
 
 use crate::cli;
 use papers::builtin::{self, CATALOGUE};
@@ -126,7 +126,7 @@ fn run(experiments: Vec<Experiment>, jobs: usize) -> Vec<Ran> {
 /// How often the time beside the bar goes on: a large point takes long.
 const TICK: Duration = Duration::from_secs(1);
 
-/// What each point came to, in their order.
+/// Results of the points, in their order.
 fn on_all_processors(points: &[(&Experiment, &Point)], jobs: usize) -> Vec<Vec<Value>> {
     let bar = progress::steps("simulating", points.len() as u64);
     bar.enable_steady_tick(TICK);

@@ -15,7 +15,7 @@ use wire::{Errno, FileKind};
 /// All bytes of a file.
 const WHOLE: std::ops::Range<u64> = 0..u64::MAX;
 
-/// What was noted.
+/// Counts of the hints that were noted.
 #[derive(Debug, Default, Serialize)]
 struct Tally {
     files: u64,
@@ -71,7 +71,7 @@ impl Prefetch<'_> {
         self.bar.inc(bytes);
     }
 
-    /// A path of this machine, which leads into a mount. What is no file or directory is passed over.
+    /// A path of this machine, which leads into a mount. Anything that is no file or directory is passed over.
     fn mounted(&mut self, path: &Path) -> Result<()> {
         let local = |error| ToolError::Local(path.to_path_buf(), error);
         let kind = fs::metadata(path).map_err(local)?.file_type();

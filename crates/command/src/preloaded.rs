@@ -24,11 +24,11 @@ use trapeze::size::Size;
 pub const MARK: &[u8; 8] = b"TPZLIB01";
 const TAIL_BYTES: usize = 16;
 const LIBRARY: &str = "libpreload.so";
-/// What the library is told of the nodes that have the program's pages.
+/// The variable that tells the library of the nodes that have the program's pages.
 const HOLDERS: &str = "TRAPEZE_RUN_HOLDERS";
 const KEY: &str = "TRAPEZE_RUN_KEY";
 
-/// What a program cannot do, printed before it starts.
+/// Limits for programs, printed before one starts.
 const LIMITS: &str = "\
 trapeze run: what malloc and mmap give from the size of --from on is in the region. Not for programs that are linked
 statically or run as another user, allocate without the C library (Go), close descriptors that they did not open, or
@@ -93,7 +93,7 @@ pub fn run(arguments: &RunProgram) -> Result<(), RunError> {
     Err(io::Error::new(error.kind(), text).into())
 }
 
-/// What is wrong with the sizes.
+/// An error in the sizes, if any.
 fn problem(arguments: &RunProgram) -> Option<String> {
     let RunProgram { memory, room, from, .. } = arguments;
     if *memory < MEMORY_MIN {
@@ -109,7 +109,7 @@ fn problem(arguments: &RunProgram) -> Option<String> {
     })
 }
 
-/// What the program may ask for in all, where the rest of it is kept by a cluster's nodes; and what to tell of it.
+/// The most that the program may ask for, where a cluster's nodes keep a part of it; and the message about it.
 fn room_in(cluster: &str, arguments: &RunProgram) -> Result<(Size, String), RunError> {
     let RunProgram { memory, room, key, insecure, .. } = arguments;
     let (cluster, key, insecure) = (cluster.to_string(), key.clone(), *insecure);

@@ -11,7 +11,7 @@ use trapeze::size::Size;
 
 type Result<T> = std::result::Result<T, ToolError>;
 
-/// What an object is called here: node, disk, file and column.
+/// An object's name in this command: node, disk, file and column.
 fn name_of(aside: &Aside) -> String {
     let Aside { home, file, column, .. } = aside;
     format!("{}.{}.{:x}.{column}", home.server.0, home.disk, file.0)

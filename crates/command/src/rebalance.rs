@@ -29,7 +29,7 @@ type Result<T> = std::result::Result<T, ToolError>;
 /// Differences between disks that are not worth a move.
 const SLACK_BYTES: u64 = 1 << 20;
 
-/// What every disk holds of the files that were looked at.
+/// Bytes that every disk holds of the files that were looked at.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Loads {
     /// Disks that may get something.
@@ -76,7 +76,7 @@ impl Loads {
     }
 }
 
-/// What a run has done.
+/// Counts of a run.
 #[derive(Default)]
 struct Done {
     files: u64,
@@ -226,7 +226,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// What was read; what cannot be read is named, and the others go on. Without the manager nothing does.
+    /// Passes on a result; a file that cannot be read is named, and the others go on. Without the manager nothing does.
     fn or_named<T>(&mut self, read: std::result::Result<T, VolumeError>) -> Result<Option<T>> {
         match read {
             Ok(read) => Ok(Some(read)),

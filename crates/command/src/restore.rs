@@ -29,7 +29,7 @@ pub enum RestoreError {
     /// The store's files.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// What is in them.
+    /// Their contents.
     #[error("{0}: {1}")]
     Store(PathBuf, StoreError),
     /// The names in it.
@@ -66,7 +66,7 @@ pub enum RestoreError {
 
 type Result<T> = std::result::Result<T, RestoreError>;
 
-/// What a person does next.
+/// The next steps for the administrator.
 const NEXT: &str = "start the manager and all machines, look at `trapeze check`, and when all is as it should be, \
                     `trapeze quarantine resume`: until then nothing that the names do not know is purged";
 

@@ -24,7 +24,7 @@ use trapeze::size::Size;
 /// `trapeze serve`.
 pub fn serve(arguments: &cli::Serve) -> Result<(), ServeError> {
     if arguments.on_line && io::stdin().read_line(&mut String::new())? == 0 {
-        return Ok(()); // whoever was to say go is gone
+        return Ok(()); // the process that was to say go is gone
     }
     output::say_when();
     pin(arguments.cpu)?;
@@ -129,7 +129,7 @@ pub fn pass_through(source: &Path, path: &Path) -> Result<(), Box<dyn std::error
     Ok(live::fuse::passthrough::serve(source, &options, false, ready)?)
 }
 
-/// I/O servers of a new cluster when nobody says how many.
+/// I/O servers of a new cluster by default.
 const SERVERS: u16 = 4;
 
 /// `trapeze up`: every machine on a thread of this process.
@@ -196,7 +196,7 @@ pub fn up(arguments: &cli::Up) -> Result<(), ServeError> {
     stopped.and(unmounted)
 }
 
-/// What `up` runs.
+/// The parts that `up` runs.
 struct Ran {
     cluster: Embedded,
     mounted: Option<Mounted>,

@@ -44,7 +44,7 @@ pub enum SimError {
     Broken {
         /// The seed.
         seed: u64,
-        /// What the checker said first.
+        /// The checker's first complaint.
         first: String,
         /// The same run again, with a trace.
         command: String,
@@ -149,7 +149,7 @@ impl Seeds {
     }
 }
 
-/// What the runs came to so far.
+/// Counts of the runs so far.
 #[derive(Default)]
 struct Ran {
     seeds: u64,

@@ -1,7 +1,7 @@
 //! `trapeze rebalance --off` of a file manager: it gives its sites to the others, and can be stopped then.
 //!
-//! The members' record of it is all the state: the manager goes on whoever is killed, and a run that was broken off is
-//! repeated to see the end.
+//! The members' record of it is all the state: the manager goes on whichever process is killed, and a run that was
+//! broken off is repeated to see the end.
 
 use crate::tools::{Result, ToolError};
 use members::{Member, Retire, Roles, is_silence};

@@ -28,7 +28,7 @@ pub enum ToolError {
     /// A file of this machine.
     #[error("{0}: {1}")]
     Local(PathBuf, io::Error),
-    /// What was asked for cannot be.
+    /// The request is impossible.
     #[error("{0}")]
     Usage(String),
     /// A copy went on without some files.
@@ -236,7 +236,7 @@ pub fn rm(arguments: &cli::Rm) -> Result<()> {
     ended
 }
 
-/// What `rm` has done. An error ends it.
+/// Counts of `rm`. An error ends it.
 #[derive(Debug, Default, Serialize)]
 struct Removed {
     files: u64,

@@ -1,4 +1,4 @@
-//! What a command makes on the way: removed again unless the command says that it is done.
+//! Files and directories that a command makes on the way: removed again unless the command says that it is done.
 
 use std::fs;
 use std::io;

@@ -30,7 +30,7 @@ fn user(id: u32, groups: &str) -> String {
     format!("--reuid={id} --regid={id} {groups}")
 }
 
-/// What a program that must succeed prints.
+/// The output of a program that must succeed.
 #[track_caller]
 fn done(output: Output) -> String {
     let said = String::from_utf8_lossy(&output.stderr);
@@ -38,7 +38,7 @@ fn done(output: Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// What a program that must fail says.
+/// Checks the message of a program that must fail.
 #[track_caller]
 fn refused(output: Output, why: &str) {
     let said = String::from_utf8_lossy(&output.stderr);
@@ -196,7 +196,7 @@ fn a_sticky_directory_protects_the_file_that_another_mount_gave_the_name_to() {
     cluster.stop();
 }
 
-/// What children of this process would have open, beyond standard input and output.
+/// Files that children of this process would have open, beyond standard input and output.
 fn inherited_of(process: u32) -> Vec<PathBuf> {
     let descriptors = fs::read_dir(format!("/proc/{process}/fd")).unwrap().flatten();
     let is_inherited = |number: &str| {
@@ -262,7 +262,7 @@ fn commands_have_the_groups_of_who_runs_them() {
     cluster.stop();
 }
 
-/// What becomes of set-id bits, of a file's capabilities and of calls that touch them, one line for each case.
+/// Effects on set-id bits, on a file's capabilities and on calls that touch them, one line for each case.
 const SET_ID: &str = r#"
 import errno, os, sys
 CAPABILITY = bytes.fromhex('0100000202000000000000000000000000000000')[:20]
@@ -370,7 +370,7 @@ fn home() -> (tempfile::TempDir, std::path::PathBuf) {
     (home, copy)
 }
 
-/// The first page of the documents as somebody who is not root.
+/// The first page of the documents as a user other than root.
 #[test]
 fn an_ordinary_user_has_a_file_system_of_its_own() {
     if cannot_mount() || lacks("setpriv") {

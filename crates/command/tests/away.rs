@@ -1,4 +1,4 @@
-//! What users of a mount suffer while servers are away: programs that can be ended, a mount that can be stopped.
+//! Mounts while servers are away: programs that can be ended, a mount that can be stopped.
 
 use crate::common::{Cluster, cannot_mount, ended_by_signals, is_mounted, pattern};
 use rustix::process::Signal;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 /// Long enough for a program to begin to wait for a server.
 const BEGIN: Duration = Duration::from_millis(700);
-/// A fifth of a mount's patience with its servers: who ends within it did not wait for that.
+/// A fifth of a mount's timeout for its servers: an operation that ends within it did not wait for that.
 const BOUND: Duration = Duration::from_secs(60);
 
 fn start(dir: &Path, program: &str, arguments: &[&str]) -> Child {
@@ -39,7 +39,7 @@ fn write_stably(path: &Path, bytes: &[u8]) {
     File::open(path).unwrap().sync_all().unwrap();
 }
 
-/// What `file` has.
+/// The contents of `file`.
 fn contents() -> Vec<u8> {
     pattern(1, 300_000)
 }

@@ -56,7 +56,7 @@ impl Checked {
         (rows, done.status.success())
     }
 
-    /// What the objects of a file have in their names.
+    /// The file's id, as in the names of its objects.
     fn id_of(&self, path: &str) -> String {
         let told = trapeze(&["stat", "--json", "-c", &self.target, path]);
         let told: Value = serde_json::from_slice(&told.stdout).unwrap();

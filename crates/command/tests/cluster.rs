@@ -83,7 +83,7 @@ impl Reader {
         printed
     }
 
-    /// What `status` says on alpha, also when not all is well.
+    /// The output of `status` on alpha, also when not all is well.
     fn status_lines(&self) -> String {
         let command = "trapeze status --json --cluster trapeze-machine || true";
         self.network.print("alpha", command)
@@ -140,7 +140,7 @@ fn rename_over_open(here: &Path, there: &Path) {
     let mut rest = String::new();
     open.read_to_string(&mut rest).unwrap();
     assert!(rest == "old ".repeat(99_999), "{} bytes", rest.len());
-    // What a name stands for may be a second old, to a mount that has the old file open.
+    // A mount that has the old file open may look a name up as of a second ago.
     let new = || fs::read(there.join("name")).unwrap() == b"new";
     assert!(until(Duration::from_secs(5), new), "the name still leads to the old file");
 }
@@ -214,8 +214,8 @@ fn machines_come_and_go_in_any_order() {
     pen.begin('a');
     pen.end();
     let serve = "trapeze serve --config trapeze-machine/machine.toml";
-    // alpha dies twice here. What a close left in memory, and a mount could not send again in between, would be refused
-    // then when the other mount's bytes of the same file were committed meanwhile (`stripe::order`).
+    // alpha dies twice here. Bytes that a close left in memory, and a mount could not retransmit in between, would be
+    // refused then when the other mount's bytes of the same file were committed meanwhile (`stripe::order`).
     for machine in ["beta", "gamma"] {
         reader.network.print(machine, "sync shared/log");
     }

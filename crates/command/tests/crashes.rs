@@ -21,7 +21,7 @@ fn bytes_of(number: u64) -> usize {
     [1, 4096, 70_000, 300_001, 0, 1_200_000][number as usize % 6]
 }
 
-/// What a writer was told.
+/// Acknowledgements that a writer got.
 #[derive(Default)]
 struct Told {
     closed: Vec<u64>,
@@ -158,7 +158,7 @@ impl Rounds {
         self.cluster.processes.mount().unwrap();
     }
 
-    /// What close acknowledged is there, and so what fsync did.
+    /// Checks that bytes acknowledged by close are there, and those by fsync.
     fn check_closed(&self, told: &Told, when: &str) {
         check(&self.dir, &told.closed, &format!("closed{when}"));
         self.check_synced(told, when);

@@ -190,8 +190,8 @@ fn written(cluster: &Cluster, seconds: u32) -> String {
     shell(&cluster.at(""), seconds + 20, &script)
 }
 
-/// What no waiting brings back is an error at once, and what is waited for is named: in the mount's log and on the
-/// terminal of a command.
+/// A fault that no waiting ends is an error at once, and a server that is waited for is named: in the mount's log and
+/// on the terminal of a command.
 #[test]
 fn a_write_to_a_refused_disk_fails_and_what_is_waited_for_is_named() {
     if cannot_mount() {

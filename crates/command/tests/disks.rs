@@ -88,7 +88,7 @@ fn a_manager_whose_directory_is_empty() {
     cluster.stop();
 }
 
-/// What was written to it is not read as zeros, nothing more is acknowledged, and `status` says which disk it is.
+/// Its blocks are not read as zeros, nothing more is acknowledged, and `status` says which disk it is.
 #[test]
 fn a_disk_that_is_removed_under_its_server() {
     if cannot_mount() {
@@ -312,7 +312,7 @@ fn full_and_back(cluster: &mut Cluster, disk: &Path) {
     assert!(fs::read(cluster.at("again")).unwrap() == pattern(3, 100_000));
 }
 
-/// What `cat` says of a file, for at most half a minute.
+/// `cat` of a file, for at most half a minute: its bytes or its message.
 fn cat(target: &str, name: &str) -> Result<Vec<u8>, String> {
     let script = format!("timeout 30 {} cat -c {target} /{name}", text(crate::common::program()));
     let done = std::process::Command::new("sh").args(["-c", &script]).output().unwrap();

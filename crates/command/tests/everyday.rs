@@ -1,5 +1,4 @@
-//! What the first hour with it meets: commands that agree with each other, starts that are refused, copies of a
-//! directory.
+//! The first hour of a user: commands that agree with each other, starts that are refused, copies of a directory.
 
 use crate::common::{Cluster, cannot_mount, ended_by_signals, program, text, trapeze};
 use std::fs;

@@ -16,7 +16,7 @@ fn json_lines(out: &[u8]) -> Vec<serde_json::Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// What `status` says that each server holds, in bytes, by name.
+/// Bytes that each server holds by `status`, by name.
 fn held(target: &str) -> Vec<(String, u64)> {
     let out = trapeze(&["status", "-c", target, "--json"]);
     let of = |row: &serde_json::Value| {
@@ -124,7 +124,7 @@ fn a_server_comes_takes_its_share_and_another_goes() {
     let told = held(&target);
     let new_bytes = told.iter().find(|(name, _)| name == "io3").unwrap().1;
     assert!(new_bytes > 2 << 20, "{told:?}");
-    // What was there goes, also from a server that files are striped over everywhere.
+    // Columns on it move away, also from a server that files are striped over everywhere.
     let done = rebalance(&target, &["--off", "io1"]);
     assert_eq!(done.last().unwrap()["skipped"], 0);
     let said = refusal(&["rebalance", "-c", &target, "--off", "io7"]);
@@ -228,7 +228,7 @@ fn a_disk_comes_and_a_disk_is_lost() {
 #[test]
 fn a_rebalance_survives_the_death_of_servers_and_of_the_manager() {
     let (mut cluster, target) = filled();
-    // What is moved lands on server 2; machine 0 is the manager.
+    // Moved columns land on server 2; machine 0 is the manager.
     for victim in [2, 0, 2, 0] {
         let arguments = ["rebalance", "-c", &target, "--off", "io1", "--rate", "4M"];
         let mut command = Command::new(program());
@@ -250,7 +250,7 @@ fn a_rebalance_survives_the_death_of_servers_and_of_the_manager() {
     cluster.stop();
 }
 
-/// What `quarantine list` says, once there is something: the walk begins a minute after the manager's start.
+/// The output of `quarantine list`, once there is some: the walk begins a minute after the manager's start.
 fn aside(target: &str) -> Vec<serde_json::Value> {
     let mut found = Vec::new();
     for _ in 0..150 {
@@ -271,7 +271,7 @@ fn what_a_move_leaves_behind_goes_into_quarantine_and_back_and_away() {
     fs::write(&file, content(1)).unwrap();
     assert!(trapeze(&["cp", "-c", &target, text(&file), ":/file"]).status.success());
     rebalance(&target, &["--off", "io1"]);
-    // What the server has only in its log is no file that a walk finds.
+    // An object that the server has only in its log is no file that a walk finds.
     cluster.processes.take_server(1).unwrap().stop().unwrap();
     cluster.processes.start_server(1).unwrap();
     let found = aside(&target);

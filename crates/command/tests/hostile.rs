@@ -1,6 +1,7 @@
-//! The cluster and the load of `lending.rs` while everything else goes wrong: one is killed while another is stopped,
-//! somebody runs half of the time only, all ports get garbage and idle connections, everything is started twice, or
-//! asked to end, and a server's or the manager's disk is full. Too long for every day: `cargo xtask soak` runs it.
+//! The cluster and the load of `lending.rs` while everything else goes wrong: one process is killed while another is
+//! stopped, a process runs half of the time only, all ports get garbage and idle connections, everything is started
+//! twice, or asked to end, and a server's or the manager's disk is full. Too long for every day: `cargo xtask soak`
+//! runs it.
 
 mod common;
 mod load;
@@ -113,7 +114,7 @@ fn thousands_are_connected_and_say_nothing() {
     lending.end();
 }
 
-/// What is refused says so, and hurts nobody who was there before.
+/// A second start is refused with a reason, and hurts no process that ran before.
 #[test]
 #[ignore = "a soak's"]
 fn everything_is_started_twice() {
@@ -150,7 +151,7 @@ fn everybody_is_asked_to_end_in_the_middle() {
     lending.end();
 }
 
-/// What is written meanwhile is refused, or it is there; and `status` tells why.
+/// A write meanwhile is refused, or its bytes are there; and `status` tells why.
 #[test]
 #[ignore = "a soak's"]
 fn a_servers_disk_is_full() {

@@ -13,7 +13,7 @@ use trapeze::children::Process;
 const SERVER: &str = "192.168.77.1";
 const CLIENT: &str = "192.168.77.2";
 const PORT: &str = "2049";
-/// What the guest is made of.
+/// Programs that the guest is made of.
 const PROGRAMS: [&str; 10] = [
     "qemu-system-x86_64",
     "busybox",

@@ -9,7 +9,7 @@ use load::lending::{ALL, Front, Lending, Machine, Mount, Who};
 use std::fs;
 use std::time::Duration;
 
-/// Everybody a few times, or two now and then.
+/// Every process a few times, or two now and then.
 fn victims(few: [Who; 2]) -> Vec<Who> {
     if soaks() { ALL.repeat(4) } else { few.to_vec() }
 }
@@ -45,7 +45,7 @@ fn nothing_is_lost_or_wrong_when_the_managers_disk_is_full() {
     let store = lending.limit_disk(Machine(0), "24M");
     let (point, mut names) = (lending.point.clone(), 0);
     lending.under_load(|lending| {
-        // What the store kept in reserve on the disk before is more than a disk of this size has.
+        // The store's reserve on the disk from before is more than a disk of this size has.
         let fill = "dd if=/dev/zero of=fill bs=4k 2>/dev/null || truncate -s -256K fill";
         shell(&store, 20, &format!("truncate -c -s 768K names.reserve; {fill}"));
         let made = "n=0; while (($n < 20000)) && true 2>/dev/null > name$n; do n=$((n + 1)); done";

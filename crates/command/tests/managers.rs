@@ -20,7 +20,7 @@ for i in $(seq 20 39); do mv d$i d$((i + 20))/; done
 for i in $(seq 40 59); do mv -T d$i/d$((i - 20)) e$i; done
 "#;
 
-/// What is left, with contents and links.
+/// The tree that is left, with contents and links.
 const LISTED: &str =
     r#"cd tree && find . -type d | sort && find . -type f -printf '%p %n ' -exec cat {} \; | sort"#;
 

@@ -181,7 +181,7 @@ fn tenants_have_key_spaces_of_their_own() {
     server.process.stop().unwrap();
 }
 
-/// What one that is in no cluster tells over HTTP, at once while it serves and while it sleeps.
+/// The numbers of a server outside of clusters over HTTP, at once while it serves and while it sleeps.
 #[test]
 fn a_server_by_itself_tells_prometheus_its_numbers() {
     let flags = ["--metrics", "127.0.0.1:0", "--resp", "127.0.0.1:0/jobs"];

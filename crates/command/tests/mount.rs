@@ -1,4 +1,4 @@
-//! What applications see in a mount: names, contents, maps, locks, and what two mounts see of each other.
+//! Mounts as applications see them: names, contents, maps, locks, and effects of two mounts on each other.
 
 use crate::common::{Cluster, cannot_mount, pattern, shell};
 use files::conformance::random::{self, Step};
@@ -246,7 +246,7 @@ fn what_differs_from_a_local_file_system() {
     cluster.stop();
 }
 
-/// What a program wrote through a shared map and synced, another mount reads.
+/// Bytes that a program wrote through a shared map and synced are read by another mount.
 #[test]
 fn a_mapped_file_is_seen_by_another_mount() {
     if cannot_mount() {

@@ -63,7 +63,7 @@ fn make_node(path: &Path, kind: FileType) {
     rustix::fs::mknodat(CWD, path, kind, Mode::from(0o644), device).unwrap();
 }
 
-/// What has no bytes, removed or replaced while it is open.
+/// Files without bytes, removed or replaced while they are open.
 fn what_is_open_stays_without_a_name(dir: &Path) {
     fs::create_dir(dir).unwrap();
     let at = |name: &str| dir.join(name);

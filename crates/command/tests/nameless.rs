@@ -1,5 +1,5 @@
-//! Files that live without a name: as long as anything has one open, its bytes are what was written, whatever
-//! descriptors of it were closed before and whoever was restarted meanwhile.
+//! Files without a name: as long as anything has one open, its bytes are those written, whichever descriptors of it
+//! were closed before and whichever process was restarted meanwhile.
 
 use crate::common::{Cluster, cannot_mount, python};
 use std::io::{BufRead, BufReader, Write};

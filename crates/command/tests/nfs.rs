@@ -384,7 +384,7 @@ fn lacks_own_network() -> bool {
     refused
 }
 
-/// In a network and a /run of their own, where port 111 is nobody's.
+/// In a network and a /run of their own, where port 111 is free.
 fn with_own_network(dir: &Path, script: &str) -> String {
     let helper = format!(
         "unshare -m -n --propagation private bash -euc '\n\

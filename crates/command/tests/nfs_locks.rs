@@ -82,7 +82,7 @@ fn takes(file: &File) -> bool {
 }
 
 /// One space of locks, over a killed server too: the next one at its address gives the lock back to its client, and
-/// nobody else had it in between.
+/// no other client had it in between.
 #[test]
 fn locks_of_nfs_and_of_a_mount_exclude_each_other() {
     if cannot_mount() {

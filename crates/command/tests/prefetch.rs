@@ -17,7 +17,7 @@ fn name(number: u64) -> String {
     format!("files/f{number:03}")
 }
 
-/// Makes files through the mount that nobody has in memory afterwards.
+/// Makes files through the mount that are in no cache afterwards.
 fn cold(cluster: &mut Cluster) {
     fs::create_dir_all(cluster.at("files/empty")).unwrap();
     for number in 0..FILES {

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// What every file holds.
+/// The contents of every file.
 type Model = BTreeMap<String, Vec<u8>>;
 
 const DISK: &str = "io1/disk0";
@@ -180,7 +180,7 @@ impl Bench {
         format!("{dir}: {decay:?}: {}", said.unwrap_or_else(|| "nothing to decay".into()))
     }
 
-    /// What is silently wrong now.
+    /// Files that are silently wrong now.
     fn wrong(&mut self) -> Vec<String> {
         if self.start().is_err() {
             return self.panics(); // it says why, and serves nothing
@@ -214,7 +214,7 @@ impl Bench {
     }
 }
 
-/// What a command said that succeeded.
+/// The output of a command that succeeded.
 fn said(child: Child) -> Option<Vec<u8>> {
     let done = child.wait_with_output().unwrap();
     done.status.success().then_some(done.stdout)

@@ -234,7 +234,7 @@ fn what_cat_and_cp_cannot_do() {
     cluster.stop();
 }
 
-/// FIFOs, a socket, a source that is not there: the rest is copied, and whoever asked is told.
+/// FIFOs, a socket, a source that is not there: the rest is copied, and the user is told.
 #[test]
 fn a_tree_is_copied_without_what_cannot_be() {
     let mut cluster = Cluster::bare(1);

@@ -53,7 +53,7 @@ async fn put(client: &Client<Asks>, name: &[u8], bytes: &[u8]) {
     client.close(open).await.unwrap();
 }
 
-/// What happens to a file.
+/// A change of a file.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     /// Bytes from an offset on.

@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 
 const NOT_ALLOWED: &str = "userfaultfd is not allowed here";
 
-/// `trapeze run ARGUMENTS`: what came of it, and the standard error. `None` where nobody may.
+/// `trapeze run ARGUMENTS`: its output, and the standard error. `None` where it is not allowed.
 fn run(arguments: &[&str]) -> Option<(Output, String)> {
     let mut command = Command::new("timeout");
     command.args(["--signal=KILL", "60"]).arg(program()).arg("run").args(arguments);

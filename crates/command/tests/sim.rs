@@ -14,7 +14,7 @@ fn text(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// What it says about a file of this text.
+/// The message about a file of this text.
 fn refused(text: &str, flags: &[&str]) -> String {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("mine.toml"), text).unwrap();

@@ -1,4 +1,4 @@
-//! What a running cluster shows: `trapeze top` and the numbers for Prometheus.
+//! Views of a running cluster: `trapeze top` and the numbers for Prometheus.
 
 use crate::common::{
     Cluster, cannot_mount, ended_by_signals, free_ports, json_lines, lending, members, program,
@@ -337,7 +337,7 @@ fn a_machine_with_the_id_of_one_that_is_up_does_not_start() {
     cluster.stop();
 }
 
-/// A copy with its directories, which know the first one's incarnation, is a restart to everybody: it is the machine,
+/// A copy with its directories, which know the first one's incarnation, is a restart to all members: it is the machine,
 /// and the first one says so and ends.
 #[test]
 fn a_machine_whose_place_a_later_one_takes_ends() {

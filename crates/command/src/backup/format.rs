@@ -38,7 +38,7 @@ pub enum Of {
     Members = 2,
 }
 
-/// What a backup says of itself.
+/// The head of a backup, about itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Head {
     /// The volume.

@@ -20,7 +20,7 @@ pub struct LostColumn {
     pub why: Errno,
 }
 
-/// What was found of a file.
+/// Findings about a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Findings {
     /// Columns whose disk says that they are damaged, or is not served.

@@ -1,4 +1,4 @@
-//! What was found, for people and for programs.
+//! Findings, for people and for programs.
 
 use super::file::{Findings, LostColumn};
 use crate::cli::Target;
@@ -61,7 +61,7 @@ impl Report {
         self.unreadable.push((path.to_string(), errno));
     }
 
-    /// What is wrong, counted. Objects without a file are no loss: the manager sets them aside.
+    /// Number of problems. Objects without a file are no loss: the manager sets them aside.
     pub fn problems(&self) -> u64 {
         let named = self.damaged.len() + self.unreadable.len() + self.silent.len();
         named as u64 + self.orphans.len() as u64 + u64::from(self.uncompared > 0)

@@ -104,7 +104,7 @@ impl FromStr for Listen {
     }
 }
 
-/// What a tenant has.
+/// A tenant's name and memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tenant {
     pub name: String,

@@ -46,7 +46,7 @@ pub struct Seeds {
     pub trace: Option<PathBuf>,
 }
 
-/// What comes out of experiments with models.
+/// Options for the results of experiments with models.
 #[derive(Debug, Args)]
 pub struct Results {
     /// Write everything here too: tables (txt, md, csv, json), figures (svg), traces for Perfetto, and report.html

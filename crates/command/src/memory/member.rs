@@ -21,7 +21,7 @@ use wire::Time;
 
 /// Frames beside those that are lent: messages, and values on their way.
 const POOL: Size = Size(64 << 20);
-/// What a member lends that does not say it.
+/// Memory that a member lends by default.
 const LEND: Size = Size(64 << 20);
 /// How long a page waits for room at other members before its value is dropped: it is a cache.
 const PATIENCE: Duration = Duration::from_secs(1);

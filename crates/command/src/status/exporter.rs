@@ -82,12 +82,12 @@ impl Bell {
         Ok(Bell { wakeup: Wakeup::new()?, notify: Rc::new(Notify::new(cx)) })
     }
 
-    /// What other threads ring it by.
+    /// The handle by which other threads ring it.
     pub fn ringer(&self) -> Wakeup {
         self.wakeup.clone()
     }
 
-    /// What its ringing ends the waiting for.
+    /// The notification that its ringing ends.
     pub fn rung(&self) -> Rc<Notify> {
         self.notify.clone()
     }
@@ -185,7 +185,7 @@ fn request(stream: &TcpStream) -> io::Result<Option<String>> {
 mod tests {
     use super::*;
 
-    /// What a client gets that sends this.
+    /// The reply to a client that sends this.
     fn asked(sent: &[u8]) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

@@ -135,7 +135,7 @@ fn server(told: &Told) -> String {
 
 fn render(told: &[Told]) -> String {
     let mut text = String::new();
-    // What was declared gone is no server that is away.
+    // A machine declared gone is no server that is away.
     let told = || told.iter().filter(|told| !told.member.gone);
     let up = Figure::<Told>::gauge(
         "up",

@@ -19,7 +19,7 @@ pub(super) fn calls(reports: &[(&Member, &Report)]) -> Table {
     table
 }
 
-/// Who holds which locks of each server, or waits for them.
+/// Holders of locks of each server, and waiters.
 pub(super) fn locks(reports: &[(&Member, &Report)]) -> Table {
     let headings = ["NFS locks of", "client", "name", "process", "inode", "bytes", "lock"];
     let mut table = Table::new(&headings);

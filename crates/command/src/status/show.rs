@@ -14,7 +14,7 @@ use trapeze::client::Reach;
 use trapeze::size::Size;
 use trapeze::status::report::{Link, Report};
 
-/// What every listing says, so that nobody learns it from a lost disk.
+/// Part of every listing, so that the user learns it before a disk is lost.
 const ONE_COPY: &str = "every file has one copy: a lost disk loses its part of every file";
 
 /// `trapeze status`.
@@ -76,7 +76,7 @@ fn print_all_json(told: &[Told], troubles: &[String]) {
     }
 }
 
-/// What most want to know: whether all is well, and who is there.
+/// The short answer: whether all is well, and which members there are.
 fn print_short(told: &[Told], troubles: &[String]) {
     println!("{}\n", line(told, troubles));
     let there: Vec<&Told> = told.iter().filter(|one| one.member.roles.is_server()).collect();
@@ -151,7 +151,7 @@ fn disks_table(reports: &[(&Member, &Report)]) -> Table {
         for disk in &report.disks {
             let [total, free] =
                 [disk.total_bytes, disk.free_bytes].map(|bytes| Size(bytes).to_string());
-            // What could not be counted in time is more than this.
+            // Bytes that could not be counted in time come on top of this.
             let more = if disk.counted { "" } else { "+" };
             table.row(&[
                 member.name.clone(),

@@ -24,7 +24,7 @@ const HOME: &str = "\x1b[H";
 const CLEAR_LINE: &str = "\x1b[K";
 const CLEAR_BELOW: &str = "\x1b[J";
 
-/// What a machine does each second: a row of `--json`.
+/// Rates of a machine: a row of `--json`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 struct Rates {
     node: u16,
@@ -107,17 +107,17 @@ struct NfsRates {
     procedures: Vec<(String, f64)>,
 }
 
-/// What clients of memcached and Redis do.
+/// Rates of clients of memcached and Redis.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 struct KeyRates {
     connections: u64,
     tenants: Vec<TenantRates>,
 }
 
-/// What a tenant does each second.
+/// Rates of a tenant.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 struct TenantRates {
-    /// What it has now, with counters since the start.
+    /// Its present state, with counters since the start.
     #[serde(flatten)]
     now: Tenant,
     gets_per_s: f64,
@@ -130,10 +130,10 @@ struct TenantRates {
     away_asked_per_s: f64,
 }
 
-/// What network memory does each second.
+/// Rates of network memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 struct MemoryRates {
-    /// What is where now, with counters since the start.
+    /// Where its pages are now, with counters since the start.
     #[serde(flatten)]
     now: Memory,
     gets_per_s: f64,

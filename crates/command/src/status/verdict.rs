@@ -49,7 +49,7 @@ impl Room {
     }
 }
 
-/// What is wrong, each in a few words; nothing when all is well.
+/// Problems, each in a few words; none when all is well.
 pub fn troubles(told: &[Told]) -> Vec<String> {
     let mut troubles = Vec::new();
     for one in told.iter().filter(|one| one.member.roles.is_server() && !one.member.gone) {

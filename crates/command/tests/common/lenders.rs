@@ -18,7 +18,7 @@ pub fn shape_of(servers: u16, memory: Memory) -> Shape {
     Shape { memory: Memory { lend, ..memory }, ..Shape::of(servers) }
 }
 
-/// What a command with `--json` has told.
+/// The lines of a command with `--json`.
 pub fn json_lines(told: &Output) -> Vec<Value> {
     let lines = told.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
     lines.map(|line| serde_json::from_slice(line).unwrap()).collect()

@@ -162,7 +162,7 @@ pub fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// What a failing `trapeze ARGUMENTS` says; a panic when it succeeds or says nothing.
+/// The message of `trapeze ARGUMENTS`, which must fail; a panic when it succeeds or says nothing.
 pub fn refusal(arguments: &[&str]) -> String {
     let output = trapeze(arguments);
     let text = String::from_utf8_lossy(&output.stderr).into_owned();

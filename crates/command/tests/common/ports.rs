@@ -3,8 +3,8 @@
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-/// The first of `count` ports of loopback in a row that nobody has: outside of those that the system gives to whoever
-/// asks for any, and no test of this process gets them again.
+/// The first of `count` free ports of loopback in a row: outside of those that the system gives to programs that ask
+/// for any, and no test of this process gets them again.
 pub fn free_ports(count: u16) -> u16 {
     static TRIED: AtomicU16 = AtomicU16::new(0);
     let free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();

@@ -78,7 +78,7 @@ fn read(dir: &Path, place: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// What has the name, for good.
+/// Opens the file that has the name for good.
 fn open_replaced(dir: &Path, place: u64) -> io::Result<Option<File>> {
     let dir = File::open(dir)?;
     dir.sync_all()?;

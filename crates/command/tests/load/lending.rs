@@ -31,7 +31,7 @@ pub enum Who {
 
 pub use Who::{Front, Machine, Mount};
 
-/// Everybody.
+/// All processes.
 pub const ALL: [Who; 7] =
     [Machine(1), Front(0), Mount, Machine(2), Front(1), Machine(3), Machine(0)];
 
@@ -78,7 +78,7 @@ impl Lending {
         Some(lending)
     }
 
-    /// What `trapeze status --all` says, its words with one space between them.
+    /// The output of `trapeze status --all`, its words with one space between them.
     pub fn status(&self) -> String {
         let told = trapeze(&["status", "--all", "-c", &self.cluster.processes.target()]);
         let told = String::from_utf8(told.stdout).unwrap();
@@ -181,7 +181,7 @@ impl Lending {
         load.end()
     }
 
-    /// As [`under_load`](Lending::under_load), and nobody is to notice anything.
+    /// As [`under_load`](Lending::under_load), and no part may see an error.
     pub fn under_load_unnoticed(&mut self, suffer: impl FnOnce(&mut Lending)) {
         let told = self.under_load(suffer);
         assert!(told.iter().all(|line| line.contains(" 0 errors")), "{told:?}");
@@ -194,7 +194,7 @@ impl Lending {
         told.iter().filter_map(|machine| machine["report"]["io"]["network_sent"].as_u64()).sum()
     }
 
-    /// Everybody ends when asked to.
+    /// Asks all processes to end.
     pub fn end(mut self) {
         for who in [Mount, Front(0), Front(1)] {
             self.process(who).stop().unwrap();

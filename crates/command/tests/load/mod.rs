@@ -1,4 +1,4 @@
-//! What uses a cluster's memory while its processes suffer: each part writes, reads, and counts what is wrong.
+//! Load on a cluster's memory while its processes suffer: each part writes, reads, and counts errors.
 //!
 //! Every piece of data names its place and its version, and is at least the last version that was acknowledged and at
 //! most the last one that was tried.
@@ -48,7 +48,7 @@ impl Versions {
         all.map(|(place, _)| *place).collect()
     }
 
-    /// What is wrong with what was read.
+    /// The error in a read, if any.
     fn check(&mut self, place: u64, bytes: &[u8]) -> Option<String> {
         let Version { acknowledged, tried } = self.0.get(&place).copied().unwrap_or_default();
         let seen = bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
@@ -77,7 +77,7 @@ impl Dice {
     }
 }
 
-/// Set when standard input ends: whoever started this process wants no more.
+/// Set when standard input ends: the parent wants no more.
 fn stopped() -> Arc<AtomicBool> {
     let stop = Arc::new(AtomicBool::new(false));
     let told = stop.clone();

@@ -161,7 +161,7 @@ impl Network {
         command.stdin(Stdio::null()).output().unwrap()
     }
 
-    /// What a script prints; it must succeed.
+    /// The output of a script, which must succeed.
     pub fn print(&self, machine: &str, script: &str) -> String {
         let output = self.run(machine, script);
         let [out, error] =
@@ -170,7 +170,7 @@ impl Network {
         out.into_owned()
     }
 
-    /// What a command says when it fails; it must.
+    /// The message of a command, which must fail.
     pub fn complaint(&self, machine: &str, script: &str) -> String {
         let output = self.run(machine, script);
         let text = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -20,7 +20,7 @@ const REDIS: &str = "7.0.15";
 /// A value above both servers' limits, which are set to a mebibyte.
 const LONG: usize = (1 << 20) + 1;
 
-/// What is sent, with `|` for a line's end, and what is answered when that differs.
+/// A request, with `|` for a line's end, and the answer when the two differ.
 enum Step {
     Same(&'static str),
     /// Theirs, ours.
@@ -88,7 +88,7 @@ impl Ours {
 /// A connection to one server.
 struct Talk {
     stream: TcpStream,
-    /// What was read beyond the last answer.
+    /// Bytes read beyond the last answer.
     read: Vec<u8>,
     /// The last CAS unique that was answered: `{cas}` in what is sent.
     cas: String,

@@ -1,4 +1,4 @@
-//! What is said to memcached.
+//! Requests to memcached.
 
 use crate::Step::{self, Other, Same};
 

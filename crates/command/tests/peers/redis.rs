@@ -1,4 +1,4 @@
-//! What is said to redis-server.
+//! Requests to redis-server.
 
 use crate::Step::{self, Other, Same};
 
