@@ -134,8 +134,8 @@ pub fn step<H: Host, F: AsRef<[HostFrame]>>(
     Ok(port.run(host).map_err(broken)? || freed)
 }
 
-/// Runs `far` on a thread on processor `cpu` while `near` works on this one, until that has ended. What the two
-/// brought; `near` is told whether the other still runs.
+/// Runs `far` on a thread on processor `cpu` while `near` works on this one, until that has ended. Returns both
+/// results; `near` is told whether the other still runs.
 pub fn side_by_side<N, F: Send>(
     cpu: usize,
     far: impl FnOnce(&AtomicBool) -> io::Result<F> + Send,

@@ -139,7 +139,7 @@ pub enum NfsCalls {
     Lookup,
     /// New names
     Create,
-    /// What CREATE made goes: with it
+    /// Removal of the names that CREATE made: with it
     Remove,
     /// 8 KiB
     Read8,
@@ -187,7 +187,7 @@ pub struct Forward {
     pub json: bool,
 }
 
-/// What the forwarder's adapter remembers.
+/// Memory of the forwarder's adapter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum CacheMode {
     /// Packets leave from the adapter's copy

@@ -25,14 +25,14 @@ use trapeze::local::{LocalCluster, LocalError, Shape};
 use trapeze::scratch::{Processes, Scratch};
 use trapeze::size::Size;
 
-/// What an I/O server keeps and sends away in one piece.
+/// Bytes that an I/O server keeps and sends away in one piece.
 const CHUNK_BYTES: u64 = stripe::limits::CHUNK_BYTES as u64;
 /// Measured in turns with the baseline.
 const ROUNDS: u64 = 8;
 /// The I/O server's cache, and what it lends: the least.
 const LITTLE: Size = Size(16 << 20);
 const POOL: Size = Size(128 << 20);
-/// What is in the cache in the end.
+/// Bytes in the cache in the end.
 const OTHERS: Size = Size(24 << 20);
 /// Times at most that the file is read to bring it into memory, with a pause between: a new member has its full part of
 /// what leaves after 30 s.
@@ -58,7 +58,7 @@ pub enum BlocksError {
     /// The program printed something else.
     #[error("trapeze status: {0}")]
     Status(#[from] serde_json::Error),
-    /// What was to be measured did not happen.
+    /// The reads did not go where they were to be measured.
     #[error(
         "of {reads} blocks read {from_memory} came from network memory, and the server's disk was read {disk_reads} \
          times: that is no measurement of network memory; take a smaller --size, or let the machine come to rest"
@@ -243,7 +243,7 @@ fn processor_of(id: u32) -> Option<usize> {
     stat.rsplit(')').next()?.split_whitespace().nth(36)?.parse().ok()
 }
 
-/// What the I/O server did.
+/// Counters of the I/O server.
 struct Counts {
     from_memory: u64,
     disk_reads: u64,

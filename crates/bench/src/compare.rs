@@ -16,7 +16,7 @@ use trapeze::scratch::{Processes, Scratch};
 /// Memory touched before a place is measured.
 const TOUCH_BYTES: usize = 1 << 30;
 
-/// What the rates of an operation count.
+/// Units of an operation's rates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Bytes.
@@ -105,7 +105,7 @@ pub struct Compare {
     pub warm_up: Option<Op>,
 }
 
-/// What a place came to: for each operation its median pass.
+/// Results of a place: for each operation its median pass.
 struct Figures {
     kind: Kind,
     medians: Vec<Pass>,

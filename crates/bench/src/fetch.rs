@@ -1,8 +1,8 @@
 //! `trapeze bench fetch` and `rate`: a block read that an I/O server answers from its memory, through the whole path,
 //! beside the bare means of this machine, in turns.
 //!
-//! Client and server are two processes, pinned; whoever is not measured is stopped meanwhile, because it may spin. The
-//! manager is a third one, asleep. A fetch ends when the block is verified in the caller's frame.
+//! Client and server are two processes, pinned; a process that is not measured is stopped meanwhile, because it may
+//! spin. The manager is a third one, asleep. A fetch ends when the block is verified in the caller's frame.
 
 use super::pass::{histogram, median};
 use super::peer::{self, Peer};
@@ -37,7 +37,7 @@ use wire::{Errno, FileId, Layout, NodeId, Time, VolumeId};
 const ROUNDS: u64 = 15;
 /// Fewest of them, however little time there is.
 const ROUNDS_MIN: u64 = 3;
-/// What an adaptive wait is compared with: blocking up to this rate, spinning above it and without a pace.
+/// An adaptive wait is compared with blocking up to this rate, with spinning above it and without a pace.
 const PACE_BLOCKING_MAX: u64 = 5_000;
 /// Bytes written in one call while the server's memory is filled.
 const FILL_BYTES: usize = 1 << 20;
@@ -74,7 +74,7 @@ pub enum FetchError {
     Usage(&'static str),
 }
 
-/// What is shown of a round, and of all of them.
+/// Results of a round, and of all of them.
 #[derive(Clone, Copy, Debug, Default)]
 struct Figures {
     p50_us: f64,
@@ -150,7 +150,7 @@ struct Pair {
     _cluster: LocalCluster,
 }
 
-/// A port that nobody listens at.
+/// A port without a listener.
 pub(super) fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
@@ -246,7 +246,7 @@ impl Pair {
     }
 }
 
-/// What the loops of a round share.
+/// State that the loops of a round share.
 struct Work {
     client: stripe::Client,
     left: Cell<u64>,
@@ -286,7 +286,7 @@ impl Work {
     }
 }
 
-/// What a link is compared with: the bare means of the machine, or for adapters the plain link below them.
+/// The partner of a link: the bare means of the machine, or for adapters the plain link below them.
 enum Baseline {
     Bare(Peer),
     Plain(Box<Pair>),
@@ -394,7 +394,7 @@ pub enum Goal {
     Rate,
 }
 
-/// What the rounds came to.
+/// Results of the rounds.
 #[derive(Default)]
 struct Results {
     ours: Vec<Figures>,

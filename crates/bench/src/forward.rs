@@ -60,7 +60,7 @@ struct Relay {
     leaving: VecDeque<usize>,
     /// The number of the first that leaves.
     first: u64,
-    /// What the host has read of payloads.
+    /// Sum of the payload bytes that the host has read.
     sum: u32,
 }
 
@@ -185,7 +185,7 @@ impl Forwarder {
     }
 }
 
-/// What a round came to.
+/// Result of a round.
 #[derive(Clone, Debug)]
 struct Round {
     packets: u64,

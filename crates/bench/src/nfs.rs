@@ -22,7 +22,7 @@ use trapeze::scratch::Scratch;
 
 const DEPTHS: [usize; 2] = [1, 16];
 
-/// What a round came to.
+/// Results of a round.
 #[derive(Clone, Copy, Debug, Default)]
 struct Figures {
     per_s: f64,

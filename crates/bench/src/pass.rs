@@ -1,11 +1,11 @@
-//! What a piece of work took: its calls one by one, and the machine's processors meanwhile.
+//! Cost of a piece of work: its calls one by one, and the machine's processors meanwhile.
 
 use hdrhistogram::Histogram;
 use std::io;
 use std::time::{Duration, Instant};
 use trapeze::machine_stat::busy_time;
 
-/// What a pass took.
+/// Cost of a pass.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pass {
     /// Calls or files.

@@ -39,7 +39,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// What it is called in tables.
+    /// Its name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Plain => "plain directory",
@@ -190,7 +190,7 @@ impl Target<'_> {
         Target::Cluster(cluster)
     }
 
-    /// What it is.
+    /// Its kind.
     pub fn kind(&self) -> Kind {
         match self {
             Target::Plain(_) => Kind::Plain,

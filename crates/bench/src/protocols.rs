@@ -1,8 +1,8 @@
 //! `trapeze bench protocols`: an 8 KiB get over the memcached and the Redis protocol, of `trapeze memory`, of memcached
 //! and of redis-server, with one and the same client, in turns.
 //!
-//! The client is this thread: it keeps `depth` gets under way on one connection and blocks in read(2). Who is not
-//! measured is stopped meanwhile. Processor time is that of all threads of the server.
+//! The client is this thread: it keeps `depth` gets under way on one connection and blocks in read(2). A server that is
+//! not measured is stopped meanwhile. Processor time is that of all threads of the server.
 
 use super::fetch::free_port;
 use super::pass::{histogram, median};
@@ -175,7 +175,7 @@ impl Side {
     }
 }
 
-/// What a round came to.
+/// Results of a round.
 #[derive(Clone, Copy, Debug, Default)]
 struct Figures {
     per_s: f64,

@@ -44,7 +44,7 @@ const fn sizes() -> [usize; 11] {
     sizes
 }
 
-/// What is measured when nobody says.
+/// Policies that are measured by default.
 const USUAL: [&str; 8] =
     ["sf", "fixed:4K", "fixed:8K", "fixed:16K", "fixed:32K", "fixed:64K", "fixed:128K", "adaptive"];
 

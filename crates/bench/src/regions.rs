@@ -3,7 +3,7 @@
 //! beside a bare exchange of the same bytes in the same run; and pages that leave and come back through the staging
 //! area, every one of them checked.
 //!
-//! The program and the node that keeps the pages are two processes, pinned; whoever is not measured is stopped
+//! The program and the node that keeps the pages are two processes, pinned; the node that is not measured is stopped
 //! meanwhile, because it may spin. A fault's time is that of the access that takes it.
 
 use super::pass::{histogram, median};
@@ -77,7 +77,7 @@ pub fn hold(arguments: &BenchHolder) -> io::Result<()> {
     let region = MemfdRegion::create("bench-holder", pages)?;
     region.touch()?;
     let pool = SharedPool { fd: region.share()?, bytes: pages * PAGE_BYTES };
-    // A neighbour of another node is in its first incarnation: that one has to know it.
+    // A peer of another node is in its first incarnation: that one has to know it.
     let incarnation = if arguments.member.is_some() { 1 } else { clock::now().0 };
     let config =
         LinkConfig { node: HOLDER, incarnation, cluster: CLUSTER, security: Security::Insecure };
@@ -135,7 +135,7 @@ impl Cold {
         self.region.advise(0, self.region.len(), Advice::PageOut)
     }
 
-    /// Touches every page once, in an order that nobody guesses.
+    /// Touches every page once, in an order that prefetching cannot guess.
     fn round(&self) -> Result<Histogram<u64>, RegionsError> {
         if let Some(holder) = &self.holder {
             holder.resume();
@@ -162,7 +162,7 @@ impl Cold {
     }
 }
 
-/// Starts a process that has room for so many pages, of programs or of the node that it is the neighbour of.
+/// Starts a process that has room for so many pages, of programs or of the node that it is the peer of.
 pub(super) fn start_holder(
     link: LinkKind,
     arguments: &RegionBench,
@@ -198,7 +198,7 @@ impl RegionBench {
         (self.count / ROUNDS as u64).max(64).next_power_of_two() as usize
     }
 
-    /// On one processor whoever waits has to let the other run.
+    /// On one processor the side that waits has to let the other run.
     pub(super) fn spins(&self) -> bool {
         self.cpus[0] != self.cpus[1]
     }
@@ -308,8 +308,8 @@ pub(super) fn faults_from_peer(
     Ok(remote.faults.median())
 }
 
-/// What there is to do in this process: a bare UFFDIO_COPY, a fault that is resolved by that and nothing else, and a
-/// region's whole fault with its page here.
+/// Measurements in this process: a bare UFFDIO_COPY, a fault that is resolved by that and nothing else, and a region's
+/// whole fault with its page here.
 #[derive(Default)]
 struct Here {
     copies: Times,
@@ -358,7 +358,7 @@ pub fn measure(arguments: &RegionBench) -> Result<(), RegionsError> {
     }
     bar.finish_and_clear();
     report(arguments, &here, &links);
-    drop((local, links)); // their keepers would go on beside
+    drop((local, links)); // their background threads would go on beside
     churns(arguments, scratch.path())
 }
 

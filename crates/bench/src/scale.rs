@@ -1,6 +1,6 @@
 //! Figure 4 of the 1999 paper, live: a file over 1 to 6 I/O servers with 1 to 4 stores each, every store limited to the
-//! rate of a disk of its own. What n stores give is shown beside what bounds it: n times that rate, or, where that is
-//! less, what the same cluster gives without a limit, for there the client and the machine are slower than the stores.
+//! rate of a disk of its own. The rate of n stores is shown beside its bound: n times that rate, or, where that is
+//! less, the rate of the same cluster without a limit, for there the client and the machine are slower than the stores.
 
 use super::pass::Pass;
 use super::place::Target;
@@ -32,7 +32,7 @@ struct Point {
 }
 
 impl Point {
-    /// What the stores, or without them client and machine, allow; for writes 0, for reads 1.
+    /// The rate that the stores, or without them client and machine, allow; for writes 0, for reads 1.
     fn bound(&self, op: usize) -> f64 {
         let machine = self.unlimited.as_ref().map_or(f64::INFINITY, |all| all[op].mb_per_s());
         self.rate.min(machine)
@@ -73,7 +73,7 @@ impl Point {
     }
 }
 
-/// `trapeze bench scale`. What was measured before a shape failed is shown too.
+/// `trapeze bench scale`. Results before a shape failed are shown too.
 pub fn measure(arguments: &arguments::Scale) -> Result<()> {
     let throttle: Throttle = arguments.limit.parse()?;
     let rate = throttle.bytes_per_second as f64 / 1e6;
@@ -113,7 +113,7 @@ fn point(arguments: &arguments::Scale, servers: u16, stores: u16, rate: f64) -> 
     Ok(Point { servers, stores, rate, limited, unlimited })
 }
 
-/// What came out, at once: all shapes together take long.
+/// Prints a result at once: all shapes together take long.
 fn tell(point: &Point, json: bool) {
     if json {
         return (0..2).for_each(|op| print_json(&row(point, op)));
@@ -162,7 +162,7 @@ fn passes(cluster: &mut Processes, bytes: u64) -> Result<[Pass; 2]> {
     cluster.mount()?;
     let mut place = Target::cluster(cluster);
     let file = place.path().join("scale");
-    // What memory the host has taken back it gives back slower than the stores take data: not theirs to pay for.
+    // The host gives memory back slower than the stores take data: a first write gets it, so that they do not pay.
     stream::write(&file, bytes)?;
     std::fs::remove_file(&file)?;
     let written = stream::write(&file, bytes)?;

@@ -20,7 +20,7 @@ struct Row {
     events: u64,
     seconds: f64,
     events_per_s: f64,
-    /// What it must reach, where a rate is promised.
+    /// The rate that it must reach, where one is promised.
     needed_events_per_s: Option<f64>,
     fetches: Option<usize>,
     simulated_ms: Option<f64>,

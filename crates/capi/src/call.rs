@@ -55,7 +55,7 @@ pub struct tpz_call_t {
     pub into: *mut tpz_frame_t,
 }
 
-/// What a call came to.
+/// Result of a call.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct tpz_reply_t {
@@ -87,12 +87,12 @@ pub struct Ended {
 impl Ended {
     /// Calls it.
     pub fn tell(self) {
-        // SAFETY: whoever made the call has promised that this may be called with these.
+        // SAFETY: the maker of the call has promised that this may be called with these.
         unsafe { (self.callback)(&self.reply, self.arg) }
     }
 }
 
-/// What a call waits with. Dropped when the endpoint is closed before it ends.
+/// A call that waits for its end. Dropped when the endpoint is closed before.
 struct Waiting {
     data: Option<Frame>,
     end: Option<Box<dyn FnOnce(tpz_reply_t)>>,

@@ -15,14 +15,14 @@ use trapeze::machine::{self, MachineError, Setup};
 use trapeze::service::{Security, WaitPolicy};
 use trapeze::size::Size;
 
-/// Payload memory beside what is lent, when nobody says otherwise.
+/// Payload memory beside what is lent, by default.
 const MEMORY_BYTES: u64 = 64 << 20;
-/// Memory of a client that only asks who lends.
+/// Memory of a client that only asks for the lenders.
 const ASKING_BYTES: u64 = 16 << 20;
 /// How long the other members may take to hear of a new one.
 const SETTLE_SPAN: Duration = Duration::from_secs(20);
 
-/// What an endpoint joins a cluster with: `tpz_cluster_options_t options = {.size = sizeof options, .cluster =
+/// Options of an endpoint in a cluster: `tpz_cluster_options_t options = {.size = sizeof options, .cluster =
 /// "tcp:10.0.0.1:7400", .lend_bytes = 64 << 20, .listen = "10.0.0.9:7500", .key = key};`
 #[repr(C)]
 #[derive(Clone, Copy)]

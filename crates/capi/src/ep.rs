@@ -21,7 +21,7 @@ use trapeze::membership::Membership;
 use trapeze::service::{Keys, Options, Security, WaitPolicy};
 use wire::{Channel, NodeId, Time};
 
-/// Of tpz_options_t: TCP without encryption, open to anybody. Only for networks that nobody else is in.
+/// Of tpz_options_t: TCP without encryption, open to any peer. Only for networks without other users.
 pub const TPZ_INSECURE: u16 = 1;
 /// How to wait: spin as long as that pays, then sleep.
 pub const TPZ_WAIT_ADAPTIVE: u32 = 0;
@@ -30,7 +30,7 @@ pub const TPZ_WAIT_SPIN: u32 = 1;
 /// Sleep at once.
 pub const TPZ_WAIT_BLOCK: u32 = 2;
 
-/// What an endpoint is opened with: `tpz_options_t options = {.size = sizeof options, .node = 1, .listen = "..."};`
+/// Options of an endpoint: `tpz_options_t options = {.size = sizeof options, .node = 1, .listen = "..."};`
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct tpz_options_t {
@@ -58,7 +58,7 @@ pub struct tpz_options_t {
 /// Calls a callback of the program.
 pub type Callback = Box<dyn FnOnce()>;
 
-/// What a callback is to be told.
+/// An event for a callback.
 pub enum News {
     /// A call has ended, or pages were got, put or flushed.
     Ended(Callback),
@@ -66,7 +66,7 @@ pub enum News {
     Arrived(Callback),
 }
 
-/// What an endpoint is made of.
+/// The state of an endpoint.
 pub struct Ep {
     /// Its thread.
     pub mark: Mark,
@@ -148,7 +148,7 @@ pub unsafe fn read_sized<T: Copy>(name: &str, options: *const T) -> Outcome<T> {
     Ok(unsafe { options.read() })
 }
 
-/// What is said about TCP.
+/// Security of TCP by flags and key.
 ///
 /// # Safety
 /// `key` is NULL or has 32 bytes.
@@ -405,7 +405,7 @@ impl Ep {
         self.news.borrow_mut().retain(|news| !matches!(news, News::Arrived(_)));
         self.complete();
         self.tell();
-        // What a broken link never took.
+        // Messages that a broken link never took.
         self.sent.take().into_values().for_each(|complete| complete());
         stopped.map(drop).map_err(Failure::from)
     }
@@ -467,7 +467,7 @@ pub unsafe extern "C" fn tpz_add_peer(
 
 /// Moves messages, runs the callbacks of what has happened, and returns as soon as something has: a callback ran, a
 /// message waits for tpz_get_rcvmsg(), or another thread called tpz_wake(). Otherwise waits for `timeout_ms`
-/// milliseconds, then returns TPZ_ETIMEDOUT; 0 only looks, -1 waits for ever. What is posted leaves in here.
+/// milliseconds, then returns TPZ_ETIMEDOUT; 0 only looks, -1 waits for ever. Posted messages leave in here.
 ///
 /// # Safety
 /// `ep` is open.
@@ -487,7 +487,7 @@ pub unsafe extern "C" fn tpz_poll(ep: *const tpz_ep_t, timeout_ms: c_int) -> c_i
 /// Has tpz_poll() return, now or the next time. From any thread, as long as the endpoint is open.
 ///
 /// # Safety
-/// `ep` is NULL or open, and nobody closes it meanwhile.
+/// `ep` is NULL or open, and no thread closes it meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tpz_wake(ep: *const tpz_ep_t) -> c_int {
     code(run("tpz_wake", None, || {
@@ -502,7 +502,7 @@ pub unsafe extern "C" fn tpz_wake(ep: *const tpz_ep_t) -> c_int {
     }))
 }
 
-/// What happened at an endpoint since it was opened.
+/// Counters of an endpoint since it was opened.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct tpz_counters_t {

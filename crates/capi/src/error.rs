@@ -83,16 +83,16 @@ const TEXTS: &[(c_int, &CStr)] = &[
     (TPZ_EINTERNAL, c"a fault of the library itself"),
 ];
 
-/// What went wrong, for the caller.
+/// A failure, for the caller.
 #[derive(Debug)]
 pub struct Failure {
     /// One of the codes above.
     pub code: c_int,
-    /// What, where, and what to do.
+    /// The failure, its place, and the remedy.
     pub text: Cow<'static, str>,
 }
 
-/// What every function of the library comes to.
+/// Result of a function of the library.
 pub type Outcome<T> = Result<T, Failure>;
 
 /// A failure with a text that needs no memory.
@@ -243,13 +243,13 @@ pub fn code(result: Result<(), c_int>) -> c_int {
     result.err().unwrap_or(TPZ_OK)
 }
 
-/// What the number of an error means. Never NULL; the text is there for ever.
+/// The meaning of an error number. Never NULL; the text is there for ever.
 #[unsafe(no_mangle)]
 pub extern "C" fn tpz_strerror(code: c_int) -> *const c_char {
     text(code).as_ptr()
 }
 
-/// What the number of an error means.
+/// The meaning of an error number.
 pub fn text(code: c_int) -> &'static CStr {
     let text = TEXTS.iter().find(|(known, _)| *known == code).map(|(_, text)| *text);
     text.unwrap_or(c"an error of the system: see strerror(3)")

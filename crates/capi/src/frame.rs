@@ -14,7 +14,7 @@ const _: () = assert!(TPZ_PAYLOAD_BYTES == PAYLOAD_BYTES_MAX);
 /// A payload frame: some bytes of an endpoint's payload memory, in one piece and aligned to a page. Peers of this
 /// machine read it where it is; nothing is copied on the way out.
 ///
-/// A frame belongs to whoever was last given it: to the program after tpz_frame_alloc(), to the message after
+/// A frame belongs to the side that was last given it: to the program after tpz_frame_alloc(), to the message after
 /// tpz_attach_sendmsg(), to the call after tpz_call(), to the program again when a completion or a reply brings it.
 pub struct tpz_frame_t {
     held: Option<Bytes>,
@@ -38,7 +38,7 @@ impl tpz_frame_t {
         tpz_frame_t::new(Bytes::Alone(frame))
     }
 
-    /// For C: somebody else may read them too.
+    /// For C: others may read the bytes too.
     pub fn shared(frame: Frame) -> *mut tpz_frame_t {
         tpz_frame_t::new(Bytes::Shared(frame))
     }
@@ -73,7 +73,7 @@ impl tpz_frame_t {
         }
     }
 
-    /// Makes the bytes the holder's alone, if nobody else holds them.
+    /// Makes the bytes the holder's alone, if there is no other holder.
     pub fn make_alone(&mut self) -> Outcome<&mut FrameMut> {
         if let Some(Bytes::Shared(frame)) =
             self.held.take_if(|held| matches!(held, Bytes::Shared(_)))
@@ -119,14 +119,14 @@ pub unsafe fn on_frame<T>(
     frame: *mut tpz_frame_t,
     body: impl FnOnce(&mut tpz_frame_t) -> Outcome<T>,
 ) -> Result<T, c_int> {
-    // SAFETY: the caller's promise; and C's thread is in here, so nobody else reaches the frame.
+    // SAFETY: the caller's promise; and C's thread is in here, so no other thread reaches the frame.
     run(function, None, || body(unsafe { borrow(frame)? }))
 }
 
 /// The frame behind a pointer of C's.
 ///
 /// # Safety
-/// `frame` is NULL or a frame that C holds, and nobody else borrows it during `'a`.
+/// `frame` is NULL or a frame that C holds, and is not borrowed otherwise during `'a`.
 pub unsafe fn borrow<'a>(frame: *mut tpz_frame_t) -> Outcome<&'a mut tpz_frame_t> {
     // SAFETY: the caller's promise.
     let frame = unsafe { frame.as_mut() }.ok_or(failure(TPZ_EINVAL, "the frame is NULL"))?;

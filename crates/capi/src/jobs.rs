@@ -12,7 +12,7 @@ type Job = Pin<Box<dyn Future<Output = ()>>>;
 
 /// An endpoint's part in network memory.
 pub struct Memory {
-    /// What does it.
+    /// The service that does the work.
     pub service: Service,
     jobs: WorkQueue<Job>,
 }

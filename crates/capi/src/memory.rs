@@ -59,16 +59,16 @@ pub struct tpz_page_op_t {
     pub durability: u32,
     /// Got: TPZ_FROM_HERE or TPZ_FROM_PEER.
     pub source: u32,
-    /// What came of it: TPZ_OK; TPZ_ENOENT (nobody knows the page), TPZ_ENODATA (the version is lost with those who had
+    /// Result: TPZ_OK; TPZ_ENOENT (no node knows the page), TPZ_ENODATA (the version is lost with the nodes that had
     /// it), TPZ_ESTALE (its space was freed), TPZ_EEXIST (a version as new is known), TPZ_EACCES (the space is
-    /// another's), TPZ_ENOSPC, TPZ_ENOMEM (no room), TPZ_EAGAIN (who knows does not answer), TPZ_ECANCELED.
+    /// another's), TPZ_ENOSPC, TPZ_ENOMEM (no room), TPZ_EAGAIN (its directory does not answer), TPZ_ECANCELED.
     pub code: c_int,
 }
 
 /// Called when a batch has ended, with TPZ_OK or the code of the first page in it that failed.
 pub type tpz_done_fn_t = Option<unsafe extern "C" fn(code: c_int, arg: *mut c_void)>;
 
-/// What one page is asked for.
+/// A request for one page.
 enum Ask {
     Get(Wanted),
     Put(PageId, Version, Class, Frame),
@@ -76,7 +76,7 @@ enum Ask {
     Free(SpaceId),
 }
 
-/// What came of it.
+/// Its result.
 #[derive(Default)]
 struct Came {
     code: c_int,
@@ -239,9 +239,9 @@ pub unsafe extern "C" fn tpz_incarnation(ep: *const tpz_ep_t) -> u64 {
     unsafe { on_ep("tpz_incarnation", ep, |ep| Ok(ep.0.cx.incarnation())) }.unwrap_or(0)
 }
 
-/// Says who takes part, this endpoint included. `number` grows with every change, and all are told the same. Where the
-/// others are is for tpz_add_peer(). Who of them is up is the program's to know: pages of a member that is not in the
-/// view any more are mirrored again from where they still are.
+/// Sets the members of network memory, this endpoint included. `number` grows with every change, and all are told the
+/// same. Addresses of the others are for tpz_add_peer(). The program has to know which of them are up: pages of a
+/// member that is not in the view any more are mirrored again from where they still are.
 ///
 /// # Safety
 /// `ep` is open, `members` has `count` members.
@@ -418,7 +418,7 @@ pub struct Done {
 impl Done {
     /// Calls it.
     pub fn tell(self) {
-        // SAFETY: whoever started the batch has promised that the pages are there until now, and that the callback may
+        // SAFETY: the starter of the batch has promised that the pages are there until now, and that the callback may
         // be called with this.
         unsafe {
             let failed = write_down(self.ops, self.came);

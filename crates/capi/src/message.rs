@@ -34,7 +34,7 @@ impl Attached {
     pub fn complete(mut self) {
         let frame = std::mem::replace(&mut self.frame, null_mut());
         match self.completion {
-            // SAFETY: whoever attached the frame has promised that this may be called with these.
+            // SAFETY: the code that attached the frame has promised that this may be called with these.
             Some(completion) => unsafe { completion(frame, self.arg) },
             // SAFETY: the frame was taken from C when it was attached.
             None => drop(unsafe { take(frame) }),
@@ -61,7 +61,7 @@ struct Outgoing {
     to: Option<NodeId>,
     token: Token,
     attached: Vec<Attached>,
-    /// Bytes to send of what is attached; all when nobody said.
+    /// Bytes to send of the attached frames; all by default.
     bytes: Option<usize>,
     failed: bool,
 }
@@ -113,7 +113,7 @@ unsafe fn on_msg<T>(
     msg: *mut tpz_msg_t,
     body: impl FnOnce(&mut tpz_msg_t) -> Outcome<T>,
 ) -> Result<T, c_int> {
-    // SAFETY: the caller's promise; and C's thread is in here, so nobody else reaches the message.
+    // SAFETY: the caller's promise; and C's thread is in here, so no other thread reaches the message.
     let msg = unsafe { msg.as_mut() };
     // SAFETY: the message keeps its endpoint alive, and `body` does not free it. Nothing is counted before the thread
     // is known.

@@ -209,8 +209,8 @@ pub unsafe extern "C" fn tpz_region_map(
     }))
 }
 
-/// Unmaps a region. What its file has stays; call tpz_region_sync() before if the file is to have everything. What its
-/// holders have is of no use any more. NULL is nothing.
+/// Unmaps a region. Its file stays as it is; call tpz_region_sync() before if the file is to have everything. Pages at
+/// its holders are of no use any more. NULL is nothing.
 ///
 /// # Safety
 /// `region` is NULL or mapped; no thread uses it or its memory from now on.
@@ -384,7 +384,7 @@ pub unsafe extern "C" fn tpz_region_sync(region: *const tpz_region_t) -> c_int {
     code(unsafe { on_region("tpz_region_sync", region, |region| Ok(region.sync()?)) })
 }
 
-/// What happened in a region, in pages.
+/// Counters of a region, in pages.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct tpz_region_counters_t {
@@ -433,7 +433,7 @@ pub unsafe extern "C" fn tpz_region_counters(
 }
 
 /// From now on the endpoint keeps pages for regions of others (their `holders`), as much as fits into `pages` pages of
-/// 4096 bytes of its payload memory, as long as it is polled. What it keeps is gone with it. TPZ_EBUSY when it does so
+/// 4096 bytes of its payload memory, as long as it is polled. These pages are gone with it. TPZ_EBUSY when it does so
 /// already.
 ///
 /// # Safety

@@ -24,7 +24,7 @@ pub struct tpz_request_t {
     _place: Permit,
 }
 
-/// What a request asks.
+/// A request's source and arguments.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct tpz_request_info_t {
@@ -91,7 +91,7 @@ impl Arrived {
         let Some(ep) = self.ep.upgrade() else { return };
         let request = tpz_request_t { ep, request: self.request, _place: self.place };
         let (handler, arg) = self.handler;
-        // SAFETY: whoever serves the channel has promised that this may be called with these.
+        // SAFETY: the server of the channel has promised that this may be called with these.
         unsafe { handler(Box::into_raw(Box::new(request)), arg) }
     }
 }
@@ -143,7 +143,7 @@ unsafe fn on_request<T>(
     request: *mut tpz_request_t,
     body: impl FnOnce(&mut tpz_request_t) -> Outcome<T>,
 ) -> Result<T, c_int> {
-    // SAFETY: the caller's promise; and C's thread is in here, so nobody else reaches the request.
+    // SAFETY: the caller's promise; and C's thread is in here, so no other thread reaches the request.
     let request = unsafe { request.as_mut() };
     // SAFETY: the request keeps its endpoint alive, and `body` does not free it.
     let mark = request.as_ref().map(|asked| &raw const asked.ep.mark).map(|mark| unsafe { &*mark });

@@ -55,7 +55,7 @@ unsafe fn filled<'a>(buffer: *mut c_void, bytes: usize) -> Outcome<&'a mut [u8]>
 /// A buffer that the call reads.
 ///
 /// # Safety
-/// `buffer` is NULL or has `bytes` bytes, which nobody writes meanwhile.
+/// `buffer` is NULL or has `bytes` bytes, which no thread writes meanwhile.
 unsafe fn given<'a>(buffer: *const c_void, bytes: usize) -> Outcome<&'a [u8]> {
     check(buffer, bytes)?;
     if bytes == 0 {

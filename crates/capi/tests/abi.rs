@@ -1,5 +1,5 @@
-//! What a program in C gets: the files where pkg-config says, the symbols of the header and no others, and functions
-//! that do what the header says.
+//! The library as a program in C gets it: the files where pkg-config says, the symbols of the header and no others, and
+//! functions that do what the header says.
 
 #[path = "../../command/tests/common/ports.rs"]
 mod ports;
@@ -23,7 +23,7 @@ const EVERYTHING: &str = concat!(
     include_str!("c/memory.c"),
     include_str!("c/cluster.c")
 );
-/// What the tests of regions end with where the system does not let programs serve their page faults.
+/// Exit code of the tests of regions where the system does not let programs serve their page faults.
 const NOT_HERE: i32 = 77;
 
 fn here() -> &'static Path {
@@ -53,7 +53,7 @@ fn installed() -> &'static Path {
         .path()
 }
 
-/// What pkg-config says, or without it what it would say.
+/// The output of pkg-config, or without it the same by hand.
 fn flags() -> Vec<String> {
     if lacks("pkg-config") {
         let prefix = installed().display();

@@ -1,4 +1,4 @@
-//! What the C library costs beside the Rust library that it is made of: the same 8 KiB from the same server.
+//! Cost of the C library beside the Rust library that it is made of: the same 8 KiB from the same server.
 
 use capi::call::{tpz_call_t, tpz_call_wait, tpz_reply_t};
 use capi::ep::{TPZ_WAIT_SPIN, tpz_close, tpz_ep_t, tpz_open, tpz_options_t};

@@ -12,13 +12,13 @@ use std::net::{SocketAddr, TcpStream};
 pub struct Address {
     /// Where; port 0 is any that is free.
     pub at: SocketAddr,
-    /// What is spoken there.
+    /// The protocol of its clients.
     pub protocol: Protocol,
-    /// Whose items are there.
+    /// The owner of the items there.
     pub tenant: TenantNo,
 }
 
-/// What a client is told that is one too many.
+/// The reply to a client that is one too many.
 fn refusal(protocol: Protocol) -> &'static [u8] {
     match protocol {
         Protocol::Memcached => b"ERROR Too many open connections\r\n",

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// What all connections share.
+/// State that all connections share.
 #[derive(Debug)]
 pub struct Workplace {
     pub items: Rc<RefCell<Items>>,
@@ -55,7 +55,7 @@ impl Workplace {
     }
 }
 
-/// What connections together may have too much of.
+/// Memory of which connections together may have too much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Excess {
     /// Half commands.
@@ -76,7 +76,7 @@ impl Workplace {
         facts.sent_bytes += sent;
     }
 
-    /// What they have too much of.
+    /// The first of them that they have too much of.
     pub fn excess(&self) -> Option<Excess> {
         if self.kept_bytes > self.kept_bytes_max {
             return Some(Excess::Kept);
@@ -88,12 +88,12 @@ impl Workplace {
     }
 }
 
-/// What serving a connection came to.
+/// Result of serving a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Served {
     /// There was nothing to do.
     Nothing,
-    /// What there was is done.
+    /// Everything there was is done.
     Done,
     /// There is more than one turn's.
     Again,

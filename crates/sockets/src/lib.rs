@@ -6,7 +6,7 @@
 //! A command costs one read and one gathered write, whose pieces are the frames of the value, and a look at the host's
 //! poller, which touches no socket as long as nothing has come: a read that finds nothing takes the socket's lock from
 //! the sender's packet. Only a connection whose next commands tend to be there before it was answered is read again
-//! without asking. What a sleep of the host ended with is not asked for again.
+//! without asking. The event that ended a sleep of the host is not asked for again.
 //! All connections share one input buffer and one output, so an idle one costs its socket and a few hundred bytes.
 #![forbid(unsafe_code)]
 
@@ -42,10 +42,10 @@ pub struct Sockets {
     /// The host's own, as soon as the device is in it.
     poller: Poller,
     ready: Vec<Ready>,
-    /// What is ready was told when the host woke.
+    /// The ready descriptors were told when the host woke.
     told: bool,
     listeners: Listeners,
-    /// What is spoken at each of them, and for whom.
+    /// The address of each of them, with its protocol and tenant.
     places: Vec<Address>,
     connections: Vec<Option<Connection>>,
     spare: Vec<u32>,
@@ -68,7 +68,7 @@ pub struct Sockets {
     look_at: Time,
     stall_span: Duration,
     sweep_at: Time,
-    /// Who takes values away and brings them.
+    /// The task that takes values away and brings them.
     courier: Option<Courier>,
     /// Connections whose replies have come.
     awaited: Vec<u32>,
@@ -236,8 +236,8 @@ impl Sockets {
         Ok(true)
     }
 
-    /// Closes whoever holds most, as long as connections together hold more than they may; and of a tenant that they
-    /// left no room who stands still.
+    /// Closes the connection that holds most, as long as connections together hold more than they may; and of a tenant
+    /// that they left no room one that stands still.
     fn relieve(&mut self, moment: Moment) {
         while let Some(excess) = self.workplace.excess() {
             let Some(at) = self.holder(excess, |_| true) else { break };
@@ -289,7 +289,7 @@ impl Sockets {
         Ok(moved)
     }
 
-    /// What is to be done now and then.
+    /// Periodic work.
     fn look_after(&mut self, now: Time, moment: Moment) -> io::Result<()> {
         if now >= self.sweep_at && self.has_mortals() {
             self.sweep_at = now + SWEEP_SPAN;
@@ -306,7 +306,7 @@ impl Sockets {
         self.workplace.items.borrow().has_mortals()
     }
 
-    /// Serves whoever has something to be done.
+    /// Serves connections that have something to be done.
     fn serve_all(&mut self, moment: Moment) -> io::Result<bool> {
         let again = self.serve_awaited(moment)? | self.serve_again(moment)?;
         let was_fresh = std::mem::take(&mut self.fresh);
@@ -380,7 +380,7 @@ impl Device for Sockets {
     }
 }
 
-/// Whose a descriptor is.
+/// The owner of a descriptor.
 enum Whose {
     Listener(usize),
     Connection(u32),

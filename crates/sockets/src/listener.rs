@@ -8,7 +8,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use wire::Time;
 
-/// Why nobody can connect.
+/// Why clients cannot connect.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     /// To this address.

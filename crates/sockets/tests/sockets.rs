@@ -32,9 +32,9 @@ struct Server {
 struct Plan {
     /// Connections.
     most: usize,
-    /// What memcached's clients, the tenant `a`, have at least.
+    /// Least memory for memcached's clients, the tenant `a`.
     least_of_a: usize,
-    /// What Redis' clients, the tenant `b`, have at most.
+    /// Most memory for Redis' clients, the tenant `b`.
     most_of_b: usize,
     prepare: fn(&mut Sockets),
 }
@@ -252,7 +252,7 @@ fn connect_narrow(at: SocketAddr) -> TcpStream {
 
 const OPEN: &str = "curr_connections";
 
-/// A number of `stats` as soon as it is one of these, or after all patience.
+/// A number of `stats` as soon as it is one of these, or after the timeout.
 fn stat_when(client: &mut TcpStream, name: &str, enough: impl Fn(usize) -> bool) -> usize {
     let late = std::time::Instant::now() + PATIENCE;
     loop {

@@ -1,4 +1,4 @@
-//! A block there and back: who owns the bytes when, and that nobody copies them but the link, once each way.
+//! A block there and back: the owners of its bytes, which only the link copies, once each way.
 //!
 //! `cargo run --release --example block_echo`
 

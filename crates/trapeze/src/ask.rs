@@ -80,7 +80,7 @@ impl Asker {
         Ok(!signals::asked() && !quits)
     }
 
-    /// What every member tells now.
+    /// The present reports of all members.
     pub fn ask(&mut self) -> Result<Vec<Told>, VisitError> {
         let directory = self.0.members().map_err(ReachError::from)?;
         let members: Vec<Member> = directory.iter().cloned().collect();
@@ -134,7 +134,7 @@ async fn release(cx: &Cx, server: NodeId, client: IpAddr) -> Result<u64, Errno> 
     Decoder::new(&reply.body).u64().map_err(|_| Errno::EPROTO)
 }
 
-/// What every member tells now.
+/// The present reports of all members.
 pub fn ask_once(reach: &Reach) -> Result<Vec<Told>, VisitError> {
     let mut asker = Asker::start(reach)?;
     let told = asker.ask()?;

@@ -1,7 +1,7 @@
 //! The beginning of a name space: only where `init` or `up` has allowed it.
 //!
 //! Both leave a mark in the directory of the manager's store, before the configuration that names it. A directory
-//! without a name space and without the mark is one whose disk is not mounted, or that somebody has emptied: a manager
+//! without a name space and without the mark is one whose disk is not mounted, or that was emptied: a manager
 //! that began anew there would give up every file of its cluster. The mark goes when the name space is found at a
 //! later start, and with the directory.
 

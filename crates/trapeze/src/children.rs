@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What a process prints, alone on a line, when it can be used; what it has to say may follow on the line.
+/// The line that a process prints when it can be used; a message may follow on the line.
 pub const READY: &str = "ready";
 /// How long a process may take to be ready: replaying a log of its largest size takes seconds.
 const READY_SPAN: Duration = Duration::from_secs(60);
@@ -21,7 +21,7 @@ const STOP_SPAN: Duration = Duration::from_secs(30);
 const PARENT: &str = "TRAPEZE_PARENT";
 
 /// Has the kernel send `signal` to this process when the one that started it as a [`Process`] ends, however that ends:
-/// nobody else would stop it then.
+/// nothing else would stop it then.
 pub fn follow_parent(signal: Signal) -> io::Result<()> {
     let parent = std::env::var(PARENT).ok().and_then(|text| text.parse().ok());
     let Some(parent) = parent.and_then(Pid::from_raw) else { return Ok(()) };
@@ -35,11 +35,11 @@ pub fn follow_parent(signal: Signal) -> io::Result<()> {
 /// A running process of this program. Dropping it kills it; it ends, too, with the thread that started it.
 #[derive(Debug)]
 pub struct Process {
-    /// What it is called in messages.
+    /// Its name in messages.
     pub name: String,
     child: Child,
     log: PathBuf,
-    /// What followed `ready` on its line.
+    /// The text after `ready` on its line.
     pub said: String,
 }
 

@@ -32,8 +32,8 @@
 //! reserve = "512M"                    # optional: with less memory left on this machine, it lends less; a 32nd of all
 //! ```
 //!
-//! A path that does not begin with `/` is meant from the file's own directory, those of sockets too. What is in that
-//! directory is written so, and the whole can be moved or copied: a copy names nothing of the original.
+//! A path that does not begin with `/` is meant from the file's own directory, those of sockets too. Paths inside that
+//! directory are written so, and the whole can be moved or copied: a copy names nothing of the original.
 
 use crate::lending::Lending;
 use crate::output;
@@ -53,7 +53,7 @@ pub const MANAGER_NODE: u16 = 1;
 /// Memory of a client that no flag says otherwise about.
 pub const CLIENT_POOL_BYTES: u64 = 128 << 20;
 
-/// What a machine does for its cluster.
+/// Services of a machine for its cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
@@ -177,7 +177,7 @@ pub enum ConfigError {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: std::io::Error,
     },
     /// Not TOML, or with a field that is unknown, missing or of the wrong kind.
@@ -193,7 +193,7 @@ pub enum ConfigError {
     Value {
         /// The file.
         path: PathBuf,
-        /// What is wrong and what to do.
+        /// The problem and its remedy.
         text: String,
     },
 }

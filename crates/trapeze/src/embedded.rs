@@ -1,7 +1,7 @@
 //! A whole cluster on threads of this process: a manager, I/O servers, and mounts of it.
 //!
-//! It is for programs that bring their storage along, for examples and tests. What runs in one process ends with one
-//! process; machines that are to survive each other are started with `trapeze serve`.
+//! It is for programs that bring their storage along, for examples and tests. All parts end with the one process;
+//! machines that are to survive each other are started with `trapeze serve`.
 
 use crate::client::{Reach, ReachError};
 use crate::config::CLIENT_POOL_BYTES;
@@ -158,7 +158,7 @@ impl Drop for Embedded {
 pub struct Mounted(Option<Worker>);
 
 impl Mounted {
-    /// Whether somebody has unmounted it already.
+    /// Whether it is unmounted already.
     pub fn has_ended(&self) -> bool {
         self.0.as_ref().is_none_or(|worker| worker.thread.is_finished())
     }

@@ -4,7 +4,7 @@
 //! the machine (the manager's store, the disks) has the number in a file, on stable storage before the machine speaks
 //! to anybody. The directories' locks are held by then, so two starts at once cannot take the same number.
 //!
-//! Clients have no directory: each is given an id of its own by the manager, so nobody compares its number with
+//! Clients have no directory: each is given an id of its own by the manager, so its number is never compared with
 //! another start's. A disk that is full or fails does not keep a machine from starting, as long as its clock is right.
 
 use crate::config::replace;
@@ -18,7 +18,7 @@ pub const FILE: &str = "incarnation";
 /// right again is past it within a millisecond.
 const GAP_MAX: u64 = 1 << 20;
 
-/// What the clock says, in nanoseconds since 1970.
+/// The time by the clock, in nanoseconds since 1970.
 pub fn clock() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |span| span.as_nanos() as u64)
 }

@@ -1,4 +1,4 @@
-//! What a demonstration or a measurement leaves behind when it is interrupted: nothing.
+//! The end of a demonstration or a measurement that is interrupted: nothing is left behind.
 //!
 //! A thread waits for a signal. When one comes it takes away what is mounted in the scratch directories, removes them
 //! and ends the process, whatever the other threads are doing: they may be waiting for a mount. The processes that were

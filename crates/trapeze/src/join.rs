@@ -12,12 +12,12 @@ use std::io;
 use std::time::Duration;
 use wire::NodeId;
 
-/// What a node runs with.
+/// Options of a node.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Bytes of payload frames, all taken at the start.
     pub memory_bytes: usize,
-    /// What the thread does when there is nothing to do.
+    /// How the thread waits when there is nothing to do.
     pub wait: WaitPolicy,
     /// Of TCP: a shared key, or [`Security::Insecure`] by name. Shared memory needs none: it admits the same user only.
     pub security: Option<Security>,
@@ -38,7 +38,7 @@ pub enum ServiceError {
     /// TCP without a word about security.
     #[error("{0}: name a key in Options::security, or Security::Insecure")]
     NoSecurity(Address),
-    /// No id, and nobody who could give one.
+    /// No id, and no peer that could give one.
     #[error("a node that connects to nobody needs an id of its own, 1 or more")]
     Nobody,
     /// The system says no.
@@ -83,7 +83,7 @@ pub(crate) fn system(what: impl ToString) -> impl FnOnce(io::Error) -> ServiceEr
     move |error| ServiceError::System(what.to_string(), error)
 }
 
-/// What links to these addresses are told about TCP. Shared memory needs no word: it admits the same user only.
+/// Security of TCP for links to these addresses. Shared memory needs none: it admits the same user only.
 pub fn security<'a>(
     addresses: impl IntoIterator<Item = &'a Address>,
     said: Option<Security>,

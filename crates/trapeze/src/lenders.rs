@@ -58,7 +58,7 @@ pub fn room(reach: &Reach) -> Result<u64, VisitError> {
     Ok(in_pairs(memory.map(left).collect()))
 }
 
-/// What a node has left for pages that are nowhere else: clean ones of others make way for them.
+/// Bytes that a node has left for pages that are nowhere else: clean ones of others make way for them.
 fn left(memory: &Memory) -> u64 {
     memory.share_bytes.saturating_sub(memory.kept_bytes + memory.mirror_bytes)
 }

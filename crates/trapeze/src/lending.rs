@@ -1,4 +1,4 @@
-//! What a node gives to network memory, as configurations and command lines say it.
+//! Memory that a node gives to network memory, as configurations and command lines say it.
 
 use crate::machine_stat::total_memory;
 use crate::size::Size;
@@ -60,19 +60,19 @@ impl Lending {
         }
     }
 
-    /// What it lends, in bytes.
+    /// Bytes lent.
     pub fn bytes(&self) -> u64 {
         self.lend.map_or(0, |lend| lend.0)
     }
 
-    /// What the members are told of it: the MiB are its weight among the others.
+    /// The entry in the list of members: the MiB are its weight among the others.
     pub fn lends(&self) -> Lends {
         let mib = u32::try_from(self.bytes() >> 20).unwrap_or(u32::MAX);
         Lends { mib, machine: live::boot::number() }
     }
 
-    /// What is wrong with it, for `nodes` such nodes on this machine with a pool of `pool` bytes each. The text begins
-    /// with the name of what is wrong.
+    /// An error in it, if any, for `nodes` such nodes on this machine with a pool of `pool` bytes each. The text begins
+    /// with the name of the option.
     pub fn problem(&self, pool: Size, nodes: u64) -> Option<String> {
         self.problem_of(pool, nodes, total_memory())
     }

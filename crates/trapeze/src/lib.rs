@@ -1,6 +1,6 @@
 //! Trapeze: network storage at network speed.
 //!
-//! What programs use of it:
+//! Modules for programs:
 //!
 //! - [`service`]: servers and clients of your own over Trapeze messages ([`service::Server`], [`service::Client`]);
 //! - [`volume::Volume`]: striped files of a cluster without a mount, and [`client::Reach`], which finds the cluster;

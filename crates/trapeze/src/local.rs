@@ -3,7 +3,7 @@
 //! ```text
 //! DIR/cluster.toml   format, cluster id, number of servers
 //! DIR/key            the cluster key
-//! DIR/lock           held by whoever runs the cluster
+//! DIR/lock           held by the process that runs the cluster
 //! DIR/manager.toml   the machines' configurations
 //! DIR/io1.toml ..
 //! DIR/manager/       the name space
@@ -94,7 +94,7 @@ pub enum LocalError {
     Elsewhere {
         /// The configuration.
         file: String,
-        /// What it names.
+        /// The path in it.
         path: PathBuf,
         /// The directory.
         dir: String,
@@ -109,9 +109,9 @@ pub enum LocalError {
     Made {
         /// The directory.
         path: PathBuf,
-        /// What it has.
+        /// Its shape.
         made: String,
-        /// What was asked for.
+        /// The flag that asked for another.
         flag: &'static str,
     },
 }
@@ -167,7 +167,7 @@ impl Shape {
         Shape { servers, managers, stores, limit, memory, listen, insecure, link, access }
     }
 
-    /// The same to be measured: what the first use of memory costs is nobody's speed. Where memory is short, as usual.
+    /// The same for measurements: the first use of memory is not to be measured. Where memory is short, as usual.
     pub fn prefaulted(servers: u16) -> Shape {
         let shape = Shape::of(servers);
         let bytes = shape.memory.pool.0.saturating_mul(servers.into());
@@ -176,7 +176,7 @@ impl Shape {
     }
 }
 
-/// What is asked of a cluster by name; `None` and false ask for nothing.
+/// Options of a cluster, by name; `None` and false ask for nothing.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterOptions {
     /// I/O servers.
@@ -226,7 +226,7 @@ impl LocalCluster {
         Ok(LocalCluster { dir, made, machines, _lock: lock })
     }
 
-    /// What this start has made, if it is the directory's first.
+    /// The parts that this start has made, if it is the directory's first.
     pub fn made(&self) -> Option<Made> {
         self.made.clone()
     }
@@ -309,7 +309,7 @@ impl LocalCluster {
     }
 }
 
-/// A cluster's directory that this process made, and nobody has used yet.
+/// A cluster's directory that this process made, not used yet.
 #[derive(Clone, Debug)]
 pub struct Made {
     dir: PathBuf,
@@ -358,7 +358,7 @@ fn check_listen(shape: &Shape) -> Result<(), LocalError> {
     after(listen, last).map(drop).ok_or_else(|| wrong(String::new()))
 }
 
-/// Whether nothing is there but the lock of somebody who looked before.
+/// Whether nothing is there but the lock of an earlier look.
 fn is_empty(dir: &Path) -> Result<bool, LocalError> {
     let entries = fs::read_dir(dir).map_err(|error| LocalError::System(dir.into(), error))?;
     Ok(entries.flatten().all(|entry| entry.file_name() == "lock"))

@@ -57,7 +57,7 @@ pub enum MachineError {
     /// A directory of a store.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// What is in it.
+    /// Its contents.
     #[error("{0}: {1}")]
     Store(PathBuf, StoreError),
     /// The manager's directory.
@@ -91,9 +91,9 @@ pub enum MachineError {
     Unreached {
         /// Its addresses, where `why` names none.
         places: String,
-        /// What the links say.
+        /// The links' error.
         why: String,
-        /// What to look at.
+        /// The next thing to look at.
         next: &'static str,
     },
     /// No node could reach the memory that it lends.
@@ -104,7 +104,7 @@ pub enum MachineError {
         "--listen {0:?}: {1}write the address that the other machines reach this one by, as HOST:PORT"
     )]
     BadListen(String, String),
-    /// What it is to lend.
+    /// The memory that it is to lend.
     #[error("--lend: {0}")]
     Lending(String),
     /// Another machine has the name.
@@ -121,7 +121,7 @@ pub enum MachineError {
     TwoOfOne {
         /// The id of both.
         node: u16,
-        /// What it is called.
+        /// Its name.
         name: String,
         /// Where the other one is.
         addresses: String,
@@ -238,7 +238,7 @@ fn bare(
     let config = NodeConfig { disks, ..NodeConfig::new(id, incarnation, seed) };
     let (cluster, security) = (setup.cluster, setup.security.clone());
     let config_of_links = LinkConfig { node: id, incarnation, cluster, security };
-    // A client's links are nobody's news unless something goes wrong, which its calls then tell.
+    // A client's links are not logged unless something goes wrong, which its calls then tell.
     let quiet = (setup.quiet || listen.is_empty()) && std::env::var_os("TRAPEZE_LOG").is_none();
     let log = Box::new(move |line: &str| {
         if !quiet {
@@ -263,7 +263,7 @@ fn bare(
 pub struct Running {
     /// To be driven by its thread.
     pub host: Host,
-    /// What it serves.
+    /// Its services.
     pub services: Services,
     /// Its links.
     pub directory: Directory,
@@ -283,7 +283,7 @@ impl Running {
         (host, directory, Membership::new(services, _sockets))
     }
 
-    /// What says whether the manager takes another node for the one that this one says it is, from now on for ever.
+    /// A test of whether the manager takes another node for the one that this one says it is, from now on for ever.
     pub fn is_replaced(&self) -> impl Fn() -> bool + use<> {
         let (member, replaced) = (self.services.member.clone(), self.replaced.clone());
         let is_refused =
@@ -317,7 +317,7 @@ impl Running {
         ))
     }
 
-    /// What its reports are made of.
+    /// The parts of its reports.
     fn source(&self, disks: Vec<PathBuf>, cache_bytes: u64, keys: Option<SharedItems>) -> Source {
         Source {
             cx: self.host.node().cx().clone(),
@@ -336,7 +336,7 @@ impl Running {
     }
 }
 
-/// What to do when an address cannot be listened at.
+/// The remedy when an address cannot be listened at.
 pub fn after_listening(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::AddrInUse => {
@@ -413,7 +413,7 @@ fn directories(machine: &Machine, store: Option<&PathBuf>, lost: &[(u16, String)
     store.into_iter().chain(there.map(|(_, disk)| &disk.path)).cloned().collect()
 }
 
-/// Begins an incarnation of the machine that has these directories, of which nobody else makes use now.
+/// Begins an incarnation of the machine that has these directories, which no other process uses now.
 pub fn begin(directories: &[PathBuf]) -> Result<u64, MachineError> {
     let random = u64::from_le_bytes(crate::random::bytes());
     let start = incarnation::begin(directories, incarnation::clock(), random);
@@ -505,8 +505,8 @@ fn follow_members(cx: &Cx, services: &Services, directory: &Directory) {
     });
 }
 
-/// As [`client`], for a mount: as patient with the manager as with the I/O servers. What it lends, other machines reach
-/// at `listen`, those of this machine's own cluster beside their manager.
+/// As [`client`], for a mount: with the same timeout for the manager as for the I/O servers. Memory that it lends,
+/// other machines reach at `listen`, those of this machine's own cluster beside their manager.
 pub fn mount_client(setup: &Setup, listen: Option<&str>) -> Result<Running, MachineError> {
     let manager_patience = files::limits::PATIENCE;
     let name = client_name("mount");
@@ -576,7 +576,7 @@ fn enter(
     let id = join(setup, &identity, joining)?;
     // Also when the clock was set back in between.
     let this = (id, incarnation::clock().max(joining + 1));
-    // What its links have to say is the machines' news.
+    // The machines log about these links.
     let setup = &Setup { quiet: true, ..setup.clone() };
     let mut bare = bare(setup, this, &name, (&listen, SocketAccess::default()), 0)?;
     let roles = NodeRoles { member: Some((setup.manager.0, identity)), ..roles };
@@ -588,7 +588,7 @@ fn enter(
     let joined = stranger::ask(setup, &mut bare, async move { member.joined().await })?;
     joined.map_err(stranger::refused)?;
     let (host, directory, _sockets) = (bare.host, bare.directory, Sockets::of(&listen));
-    let (lost, replaced) = (Vec::new(), Rc::default()); // nobody else was given its id
+    let (lost, replaced) = (Vec::new(), Rc::default()); // no other node was given its id
     let nfs = SharedFront::default();
     let running = Running { host, services, directory, lost, nfs, replaced, _sockets };
     if !listen.is_empty() {

@@ -1,4 +1,4 @@
-//! What the whole machine does, read from /proc.
+//! Load of the whole machine, read from /proc.
 
 use std::fs;
 use std::time::Duration;

@@ -9,9 +9,9 @@ use std::time::Duration;
 /// How long the manager may take to hear a good-bye.
 const GOODBYE_SPAN: Duration = Duration::from_secs(2);
 
-/// What a running machine is a member by, for who drives its host himself.
+/// The membership of a running machine, for a program that drives its host itself.
 pub struct Membership {
-    /// What it serves.
+    /// Its services.
     pub services: Services,
     _sockets: Sockets,
 }
@@ -35,7 +35,7 @@ pub(crate) fn leave(host: &mut Host, services: &Services) -> io::Result<()> {
     host.block_on(leaving).map(drop)
 }
 
-/// Sockets that nobody will listen at again: they have the name of a client.
+/// Sockets that will have no listener again: they have the name of a client.
 pub(crate) struct Sockets(Vec<PathBuf>);
 
 impl Sockets {

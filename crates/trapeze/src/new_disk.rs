@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 const MARK: &str = "fresh";
 /// The mark's text.
 const TEXT: &str = "A new disk may begin in this directory.\n";
-/// What a file system has in its root directory from the start.
+/// The directory that a file system has in its root from the start.
 const LOST_AND_FOUND: &str = "lost+found";
 
 /// A directory in which no disk is, and none may begin.
@@ -48,14 +48,14 @@ pub enum DiskError {
          directory that was a disk is not made one anew"
     )]
     NotEmpty(PathBuf),
-    /// What would be written is none.
+    /// The section to be written is no disk.
     #[error(
         "{path}: a [[disk]] cannot be appended: {error}; write the disks there as [[disk]] sections"
     )]
     Append {
         /// The configuration.
         path: PathBuf,
-        /// What is wrong.
+        /// The error in it.
         error: String,
     },
     /// The system.

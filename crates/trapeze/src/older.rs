@@ -5,7 +5,7 @@ use files::cluster::Services;
 use names::Older;
 use node::Cx;
 
-/// What people are told of it: which server knows better, since when, and what to do.
+/// The message about it: which server knows better, since when, and what to do.
 pub fn older_text(older: &Older, server: Option<&str>) -> String {
     let Older { server: id, seen, own } = older;
     let server = server.map_or_else(|| id.to_string(), str::to_string);

@@ -1,9 +1,9 @@
-//! What is said on standard output and standard error: `print!`, `println!` and `eprintln!` of this crate are these and
-//! not the standard library's, which panic when nothing reads any more or the disk under a log is full. The command has
+//! Output to standard output and standard error: `print!`, `println!` and `eprintln!` of this crate are these and not
+//! the standard library's, which panic when nothing reads any more or the disk under a log is full. The command has
 //! them by `#[macro_use] extern crate trapeze`.
 //!
-//! Invariant: saying something never fails and ends nothing; a mount may still have to be written back. What could not
-//! be said on standard output is told at the end, by [`finish`].
+//! Invariant: printing never fails and ends nothing; a mount may still have to be written back. A failure of standard
+//! output is told at the end, by [`finish`].
 
 use std::cell::RefCell;
 use std::fmt::Arguments;

@@ -67,7 +67,7 @@ pub fn start_as(machine: &Machine, setup: &Setup) -> Result<Running, ServeError>
     let mut running = machine::run_as(machine, setup)?;
     let Some(io) = running.services.io.clone() else { return Ok(running) };
     let waiting = io.clone();
-    // What it says is asked for disk by disk.
+    // Its result is asked for disk by disk.
     let _ = running.host.block_on(async move { waiting.ready().await })?;
     for (disk, health) in (0..).zip(io.disks()) {
         let Health::Refused(errno, text) = health else {

@@ -14,8 +14,8 @@
 //!
 //! **Ownership.** A [`FrameMut`] is the only way to its bytes; [`FrameMut::freeze`] makes it a [`Frame`], which any
 //! number of holders read. Frames come from the node's own pool ([`Cx::frames`]) and return to it with their last
-//! holder. A request's data belongs to the handler and may be kept. What is sent is lent: it is not copied, and it is
-//! free again when the link has passed it on. `Call::into` is lent until the call ends, however it ends.
+//! holder. A request's data belongs to the handler and may be kept. Frames to be sent are lent: they are not copied,
+//! and are free again when the link has passed them on. `Call::into` is lent until the call ends, however it ends.
 //!
 //! **Failure.** Every call ends: with a reply, with its deadline, or some 10 s after its peer was lost
 //! ([`CallError`] says which). A call with `once` is executed at most once in one incarnation of the server, whatever
@@ -52,7 +52,7 @@ const DEADLINE: Duration = Duration::from_secs(30);
 
 type Result<T> = std::result::Result<T, ServiceError>;
 
-/// What a handler answers.
+/// A handler's reply.
 #[derive(Debug)]
 pub struct Response {
     /// Results; the caller gets all 64 bytes.
@@ -91,8 +91,8 @@ pub fn take_data(request: &mut Request) -> Vec<Frame> {
     frames
 }
 
-/// Answers a channel's requests with `handler`, 16 at a time, on any node: of a [`Server`] or of the simulator. What
-/// the handler shares between requests it keeps in an `Rc<RefCell<..>>`, never borrowed across an await.
+/// Answers a channel's requests with `handler`, 16 at a time, on any node: of a [`Server`] or of the simulator. State
+/// that the handler shares between requests is in an `Rc<RefCell<..>>`, never borrowed across an await.
 pub fn serve<H>(cx: &Cx, channel: Channel, handler: H)
 where
     H: AsyncFn(&Cx, &mut Request) -> std::result::Result<Response, Errno> + 'static,
@@ -178,7 +178,7 @@ impl Server {
         serve(self.cx(), channel, handler);
     }
 
-    /// Serves on this thread until somebody asks it to stop; replies that are under way are sent first.
+    /// Serves on this thread until it is asked to stop; replies that are under way are sent first.
     pub fn run(mut self) -> Result<()> {
         let stopper = self.stopper.clone();
         self.host.run(|| stopper.asked()).map_err(system("the loop"))?;
@@ -252,7 +252,7 @@ impl Client {
         self.host.block_on(future).map_err(system("the loop"))
     }
 
-    /// What waiting came to so far.
+    /// How often waiting spun, yielded and slept so far.
     pub fn wait_counters(&self) -> WaitCounters {
         self.host.wait_counters()
     }
@@ -260,7 +260,7 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        // What is under way is finished or given up, so that no server fills frames that are gone.
+        // Calls under way are finished or given up, so that no server fills frames that are gone.
         let _ = self.host.stop();
     }
 }

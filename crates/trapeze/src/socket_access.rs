@@ -27,7 +27,7 @@ impl ListenAccess {
         *self != ListenAccess::default() && self.resolve() != then.resolve()
     }
 
-    /// What it means on this machine, or what is wrong with it.
+    /// Its meaning on this machine, or the error in it.
     pub fn resolve(&self) -> Result<SocketAccess, String> {
         let usual = self.listen_group.as_ref().map_or("600", |_| GROUP_MODE);
         let mode = self.listen_mode.as_deref().unwrap_or(usual);

@@ -24,7 +24,7 @@ impl Stopper {
         self.0.ring();
     }
 
-    /// Whether somebody has asked.
+    /// Whether it was asked.
     pub fn asked(&self) -> bool {
         self.0.is_rung()
     }

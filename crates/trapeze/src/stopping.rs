@@ -18,7 +18,7 @@ use wire::{Errno, Time};
 
 /// How long nothing may get on before a stopping client gives up.
 const STANDSTILL_SPAN: Duration = Duration::from_secs(10);
-/// What is left of that for servers at least, whatever the kernel took to take the mount out of the file tree.
+/// Least part of that for servers, however long the kernel took to take the mount out of the file tree.
 const SERVERS_SPAN: Duration = Duration::from_secs(5);
 /// How long a server may take to put in place what it must not forget: more than all steps of that together.
 const SETTLE_SPAN: Duration = Duration::from_secs(10);
@@ -35,7 +35,7 @@ pub enum WriteBackError {
     /// The system.
     #[error("{0}")]
     System(#[from] io::Error),
-    /// What is lost or may be, in words.
+    /// Data that is or may be lost, in words.
     #[error("{0}")]
     Unsaved(String),
 }
@@ -124,7 +124,7 @@ fn bytes_of(unsaved: &[Unsaved]) -> u64 {
     unsaved.iter().map(|one| one.bytes).sum()
 }
 
-/// What is not on stable storage at the end.
+/// Data that is not on stable storage at the end.
 struct Left {
     unsaved: Vec<Unsaved>,
     /// Bytes that the client has given up since it started.

@@ -43,7 +43,7 @@ const ASK_SPAN: Duration = Duration::from_secs(2);
 pub struct Column {
     /// The disk that keeps it.
     pub home: Home,
-    /// What that says of it; ENOENT when nothing was written there.
+    /// The disk's report of it; ENOENT when nothing was written there.
     pub told: std::result::Result<ObjectReply, Errno>,
 }
 
@@ -53,7 +53,7 @@ pub enum VolumeError {
     /// The cluster says no.
     #[error("{path}: {errno}")]
     File {
-        /// What it was about.
+        /// The file.
         path: PathBuf,
         /// Why.
         errno: Errno,
@@ -66,7 +66,7 @@ pub enum VolumeError {
     Host(#[from] std::io::Error),
 }
 
-/// What operations on a volume return.
+/// Result of an operation on a volume.
 pub type Result<T> = std::result::Result<T, VolumeError>;
 
 trait At<T> {

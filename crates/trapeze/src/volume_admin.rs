@@ -1,4 +1,4 @@
-//! What an administrator asks of a volume: where columns are, moving them, servers that are to go, quarantine.
+//! An administrator's operations on a volume: where columns are, moving them, servers that are to go, quarantine.
 //!
 //! The cluster's key, or its directory, is the permission: these calls are made as root.
 
@@ -184,7 +184,7 @@ impl Volume {
         })
     }
 
-    /// What is written behind the file's end from now on goes to these disks.
+    /// Adds columns on these disks for writes behind the file's end from now on.
     pub fn add_columns(&mut self, path: &Path, file: FileId, homes: Vec<Home>) -> Result<Entry> {
         self.changed(path, async move |names| {
             names.add_columns(&Who::ROOT, file, homes.clone()).await

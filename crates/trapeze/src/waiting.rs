@@ -1,5 +1,5 @@
-//! What a client waits for is said while it waits: the name of each server that does not answer, or of its disk that is
-//! not ready, and why; and which disks a server refuses, since what is on them is an error.
+//! Messages about waits, while a client waits: the name of each server that does not answer, or of its disk that is not
+//! ready, and why; and which disks a server refuses, since their data is an error.
 //!
 //! One task of the client's node looks at its calls, links and tries, whatever the command does. It prints to standard
 //! error, beside a progress bar, once when a server or disk is waited for and once when it is back.
@@ -16,7 +16,7 @@ use wire::{Errno, Home, NodeId, Time};
 
 /// How often the task looks.
 const LOOK_PERIOD: Duration = Duration::from_millis(250);
-/// How long an answer may take before it is said: well below the two seconds that a person waits in the dark.
+/// How long an answer may take before a message: well below the two seconds that a person waits in the dark.
 const QUIET_SPAN: Duration = Duration::from_millis(1250);
 /// How long nothing may be waited for before a server counts as back: more than the pause between two tries and
 /// [`QUIET_SPAN`] of the next one.
@@ -35,7 +35,7 @@ impl Waiting {
         self.since.set(Some(now));
     }
 
-    /// No more. What was refused meanwhile is said: it may be why the command ends.
+    /// No more. Refusals meanwhile are told: one may be why the command ends.
     pub fn end(&self) {
         self.board.tell_refusals();
         self.since.set(None);
@@ -77,14 +77,14 @@ async fn look(cx: Cx, waiting: Waiting) {
 /// A server, or one of its disks.
 type Target = (NodeId, Option<u8>);
 
-/// What was said and is not over.
+/// A message that was told and is not over.
 struct Told {
     called: String,
     /// When it was the case last.
     last: Time,
 }
 
-/// What people were told.
+/// Messages told so far.
 struct Board {
     cx: Cx,
     links: Directory,
@@ -167,7 +167,7 @@ impl Board {
     }
 }
 
-/// What a server or disk that has answered, but not with a result, is called, and why.
+/// The name of a server or disk that has answered, but not with a result, and why.
 fn unready(wait: &Wait) -> (Target, String) {
     match wait.why {
         Errno::EAGAIN => ((wait.node, wait.disk), "it is not ready yet".to_string()),
@@ -176,7 +176,7 @@ fn unready(wait: &Wait) -> (Target, String) {
     }
 }
 
-/// What a server says of a disk, after its name.
+/// A server's message about a disk, after its name.
 fn refusal(home: Home, why: &str) -> String {
     match why {
         "" => format!("has no disk {}", home.disk),

@@ -1,4 +1,4 @@
-//! What a call of the public library costs: 8 KiB fetched from a server that has it in memory, client and server on
+//! Cost of a call of the public library: 8 KiB fetched from a server that has it in memory, client and server on
 //! threads of one process. `TRAPEZE_BENCH=1` asks for a large count; the figures of docs/src/rpc.md come from it.
 
 use rustix::time::{ClockId, clock_gettime};

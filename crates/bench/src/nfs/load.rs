@@ -1,4 +1,4 @@
-//! What is measured: kinds of calls over a small tree that every server has.
+//! The load: kinds of calls over a small tree that every server has.
 
 use super::client::Client;
 use crate::arguments::NfsCalls;

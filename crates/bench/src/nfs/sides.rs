@@ -21,7 +21,7 @@ pub struct Side {
     pub name: &'static str,
     /// To call it by.
     pub client: Client,
-    /// What is there.
+    /// The tree that it serves.
     pub tree: Tree,
     ids: Vec<u32>,
 }
@@ -81,7 +81,7 @@ impl Ours {
 pub struct Ganesha {
     _rpcbind: Process,
     _server: Process,
-    /// What it is to be compared by.
+    /// Its exports, for the comparison.
     pub sides: Vec<Side>,
 }
 
@@ -93,7 +93,7 @@ pub fn enter_network() -> io::Result<()> {
     run("ip link set here up && ip link set there up")
 }
 
-/// What [`Ganesha`] needs.
+/// Programs that [`Ganesha`] needs.
 pub const PROGRAMS: [&str; 5] = ["ganesha.nfsd", "rpcbind", "unshare", "ip", "chattr"];
 
 impl Ganesha {

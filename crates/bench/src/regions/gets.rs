@@ -2,9 +2,9 @@
 //! another node's over shared memory and over TCP; and as many bytes that this program reads from a disk past all
 //! memory.
 //!
-//! Two nodes are each other's only neighbours. This one puts its pages, whose mirrors the other one has, drops its own
-//! copy before each get that is to come from there, and is the directory of them, as of all of a node's private pages.
-//! They are pinned as the rest of the benchmark; whoever is not measured is stopped meanwhile, because it may spin.
+//! Two nodes are each other's only peers. This one puts its pages, whose mirrors the other one has, drops its own copy
+//! before each get that is to come from there, and is the directory of them, as of all of a node's private pages. They
+//! are pinned as the rest of the benchmark; the one not measured is stopped meanwhile, because it may spin.
 
 use super::{CLUSTER, HOLDER, RegionsError, Times, start_holder};
 use crate::arguments::{LinkKind, RegionBench};
@@ -38,7 +38,7 @@ const INCARNATION: u64 = 1;
 const ME: NodeId = NodeId(3);
 /// Frames of this node beside the pages.
 const SPARE_PAGES: usize = 1024;
-/// What the disk is read of: more than a device's own buffers, read in no order.
+/// Bytes that the disk is read from: more than a device's own buffers, read in no order.
 const FILE_BYTES: usize = 64 << 20;
 /// Gets for each read of the disk, which takes ten times as long and more.
 const DISK_SHARE: usize = 8;
@@ -62,7 +62,7 @@ pub enum GetsError {
     Elsewhere(Source, Source),
 }
 
-/// This process as a node, and the process of its only neighbour.
+/// This process as a node, and the process of its only peer.
 struct Pair {
     host: Host,
     service: Service,
@@ -131,7 +131,7 @@ impl Pair {
         Ok(filled??)
     }
 
-    /// Gets every page once, in an order that nobody guesses.
+    /// Gets every page once, in an order that prefetching cannot guess.
     fn round(&mut self, bytes: usize, from: Source) -> Result<Histogram<u64>, RegionsError> {
         self.holder.resume();
         let (service, pages) = (self.service.clone(), self.pages);
@@ -219,7 +219,7 @@ impl Disk {
 /// Where pages come from.
 const SOURCES: [&str; 4] = ["local", "shm", "tcp", "disk"];
 
-/// What was measured of one size.
+/// Results of one size.
 #[derive(Default)]
 struct OfSize {
     bytes: usize,

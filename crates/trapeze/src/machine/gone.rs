@@ -1,6 +1,6 @@
-//! What is declared gone and comes back.
+//! Machines and disks that were declared gone and come back.
 
-/// What a machine is told that was declared gone, or some of whose disks were.
+/// The message for a machine that was declared gone, or some of whose disks were.
 pub(super) fn gone_text(name: &str, disks: Option<u32>) -> String {
     match disks {
         Some(disks) if disks != 0 => {

@@ -1,7 +1,6 @@
-//! A node that only looks: it asks the manager who the members are and asks each of them, and is no member itself.
-//!
-//! A member is written down by the manager. Who looks is not, so that a cluster whose manager cannot write, because its
-//! disk is full or gone, still tells what is wrong with it.
+//! An observer: a node that asks the manager who the members are and asks each of them, and is no member itself. The
+//! manager writes members down, but not observers: so a cluster whose manager cannot write, because its disk is full or
+//! gone, still tells what is wrong with it.
 
 use super::stranger::{ask, refused, some_id, stranger};
 use super::{Addresses, Bare, MachineError, Setup, system};

@@ -2,11 +2,11 @@
 //! the members are.
 //!
 //! Two machines may be started with one id, say from copies of a configuration or of a whole disk. A node whose
-//! links come later takes the place of an earlier one with its id, so the question comes before any link of its own:
-//! who finds that another machine is up as itself does not start. A machine that was killed and is started again is up
+//! links come later takes the place of an earlier one with its id, so the question comes before any link of its own: a
+//! machine that finds that another is up as itself does not start. A machine that was killed and is started again is up
 //! in the view for the rest of its lease, in an incarnation that its own directories know; another incarnation is
-//! waited for that long. What is copied with its directories cannot be told from a restart: then the later one is the
-//! machine, and the earlier one ends when the manager refuses its links.
+//! waited for that long. A copy with its directories cannot be told from a restart: then the later one is the machine,
+//! and the earlier one ends when the manager refuses its links.
 
 use super::{Bare, MachineError, NodeIncarnation, Setup, bare, system};
 use crate::config::Machine;
@@ -39,7 +39,7 @@ const LOOK_PERIOD: Duration = Duration::from_secs(1);
 /// A machine that died is out of the view after its lease; the manager may have started in between.
 const GONE_SPAN: Duration = Duration::from_secs(LEASE_DEFAULT.as_secs() + 5);
 
-/// What a machine says whose place another one has taken.
+/// The message of a machine whose place another one has taken.
 pub(super) const REPLACED: &str = "another machine that was started later runs with this one's id, and the cluster's \
     manager refuses this one: it lends and serves nothing any more. If that machine was made from a copy of this one's \
     directories, stop it and start this one again; if it replaces this one, leave this one stopped";
@@ -53,7 +53,7 @@ pub(super) fn some_id() -> NodeId {
     NodeId(JOINING_IDS.clone().nth(nth % JOINING_IDS.len()).expect("it is below"))
 }
 
-/// A node that lives so and has this much memory.
+/// An unregistered node of this id and incarnation, with this much memory.
 pub(super) fn stranger(
     setup: &Setup,
     this: NodeIncarnation,
@@ -77,7 +77,7 @@ pub fn join(setup: &Setup, identity: &Identity, incarnation: u64) -> Result<Node
     }
 }
 
-/// What the manager answers to a node that comes to the cluster, if it answers.
+/// The manager's answer to a node that comes to the cluster, if it answers.
 pub(super) fn ask<T: 'static>(
     setup: &Setup,
     bare: &mut Bare,

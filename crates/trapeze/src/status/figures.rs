@@ -4,7 +4,7 @@
 //! ```text
 //! cached_bytes = counters.cached_bytes => gauge "cached_bytes", "Blocks in memory.";
 //! │              │                        └ metric; a figure without one is in the JSON only
-//! │              └ taken from; a figure without it is set by whoever makes the section
+//! │              └ taken from; a figure without it is set by the code that makes the section
 //! └ field, a u64 unless `: type` says otherwise
 //! ```
 
@@ -47,7 +47,7 @@ const fn is_total(name: &str) -> bool {
     matches!(name.as_bytes(), [.., b'_', b't', b'o', b't', b'a', b'l'])
 }
 
-/// What is exported as a number.
+/// A value that is exported as a number.
 pub trait Number {
     /// The number; NaN, which the metrics' format knows, for what was not measured.
     fn number(&self) -> f64;

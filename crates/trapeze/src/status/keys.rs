@@ -5,7 +5,7 @@ use kv::{Items, TenantNo};
 use serde::{Deserialize, Serialize};
 
 figures! {
-    /// What a front end keeps. Bytes of items are of this machine's memory: keys, values and their table.
+    /// Items that a front end keeps. Bytes of items are of this machine's memory: keys, values and their table.
     #[allow(missing_docs)] // the fields are named for people: they are the JSON of `trapeze status`
     pub struct Keys {
         memory_bytes => gauge "keys_memory_bytes", "Memory for all items.";

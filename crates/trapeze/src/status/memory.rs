@@ -12,10 +12,11 @@ figures! {
     #[derive(Copy)]
     #[allow(missing_docs)] // the fields are named for people: they are the JSON of `trapeze status`
     pub struct Memory of (counters: &Counters) {
-        /// What the machine lends; of it, what its own pages can always have.
+        /// Memory that the machine lends; of it, the part that its own pages can always have.
         lent_bytes => gauge "memory_lent_bytes", "Network memory on the machine.";
         kept_bytes => gauge "memory_kept_bytes", "Of it, what its own pages can always have.";
-        /// What it lends now, less while it is short of memory; what pages take beyond that; what the system has back.
+        /// Memory lent now, less while the machine is short of it; that of pages beyond it; that given back to the
+        /// system.
         share_bytes => gauge "memory_share_bytes", "What it lends now.";
         over_bytes => gauge "memory_over_bytes", "What pages take beyond that.";
         returned_bytes => gauge "memory_returned_bytes", "What the system has back of it.";
@@ -29,7 +30,7 @@ figures! {
         view => gauge "memory_view", "Number of the view that it goes by.";
         members => gauge "memory_members", "Nodes in that view.";
         incarnation => gauge "memory_incarnation", "The incarnation in which it is a member; 0 when it is none.";
-        /// Whether everybody has told what it holds since the view changed.
+        /// Whether all members have told what they hold since the view changed.
         settled: bool => gauge "memory_settled", "Whether all have told what they hold in it.";
         /// Epochs, and from what age on pages are dropped instead of sent; nothing when none is.
         epoch: u32 => gauge "memory_epoch", "Number of the epoch.";

@@ -12,7 +12,7 @@ use std::rc::Rc;
 pub type SharedFront = Rc<RefCell<Option<Rc<RefCell<Front>>>>>;
 
 figures! {
-    /// What it did since its start.
+    /// Counters since its start.
     #[allow(missing_docs)] // the fields are named for people: they are the JSON of `trapeze status`
     pub struct Nfs {
         connections => gauge "nfs_connections", "Connections of clients of NFS.";
@@ -59,13 +59,13 @@ pub struct Client {
     pub calls: u64,
 }
 
-/// Who holds a lock, or waits for it.
+/// A holder of a lock, or a waiter for it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[allow(missing_docs)]
 pub struct Holder {
     pub client: String,
-    /// What the client calls itself.
+    /// The name that the client gives itself.
     pub name: String,
     pub process: i64,
     /// Its number: what `stat` shows as inode.

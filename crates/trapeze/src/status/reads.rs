@@ -27,7 +27,7 @@ figures! {
     }
 }
 
-/// What the sources are called in labels and headings, in the order of [`Reads::all`].
+/// Names of the sources in labels and headings, in the order of [`Reads::all`].
 pub const NAMES: [&str; 3] = ["cache", "network", "disk"];
 
 impl Reads {

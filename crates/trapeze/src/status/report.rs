@@ -1,4 +1,4 @@
-//! What a machine tells about itself. Counters are since its start, sizes in bytes.
+//! A machine's report about itself. Counters are since its start, sizes in bytes.
 #![allow(missing_docs)] // the fields are named for people: they are the JSON of `trapeze status`
 
 use super::figures::{Figure, Number, figures, seconds};
@@ -67,7 +67,7 @@ figures! {
 }
 
 figures! {
-    /// What reading a manager's store has come to since its start.
+    /// Health of a manager's store: reads since its start.
     pub struct StoreHealth of (health: &store::Health) {
         name: String;
         /// Keys read in all rounds of the scrub.

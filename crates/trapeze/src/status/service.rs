@@ -48,7 +48,7 @@ const ASKERS_MAX: usize = 8;
 /// Keys and values that sockets serve beside.
 pub type SharedItems = Rc<RefCell<Items>>;
 
-/// What a report is made of.
+/// The parts that a report is made of.
 pub struct Source {
     /// The node.
     pub cx: Cx,
@@ -113,7 +113,7 @@ impl Reports {
         assert!(self.0.len() <= ASKERS_MAX);
     }
 
-    /// What an asker is told from an offset on, and bytes of the whole.
+    /// The report for an asker from an offset on, and bytes of the whole.
     fn part(&self, asker: NodeId, offset: usize) -> Result<(&[u8], usize), Errno> {
         let (_, text) = self.0.iter().find(|(other, _)| *other == asker).ok_or(Errno::EAGAIN)?;
         let rest = text.get(offset..).ok_or(Errno::EINVAL)?;
