@@ -365,7 +365,7 @@ impl<O: OwnMemory, P: Memory> End<O, P> {
         if !more.iter().all(|word| inside(Piece::unpack(*word))) {
             return Err(Broken::Bounds);
         }
-        // Only now: whoever asks again after an error must not find them taken for checked.
+        // Only now: a call that asks again after an error must not find them taken for checked.
         into.count = count;
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Values whose pages are away, in memory that the world has elsewhere: which places they have, and what the world is
 //! to do for them.
 //!
-//! A place is an index and a version: whoever uses an index again takes the next version, so the bytes of one value are
+//! A place is an index and a version: the next user of an index takes the next version, so the bytes of one value are
 //! never taken for another's. The world polls for what is to be stored, fetched and forgotten, and tells what came of
 //! it; nothing waits here.
 

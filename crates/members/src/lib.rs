@@ -1,7 +1,7 @@
 //! Cluster coordination: ids, incarnations, addresses and roles of the members; the view of all members, and leases.
 //!
 //! It is not consensus: one service on the first manager keeps the members in its store, and a cluster that needs
-//! more than that will keep them in etcd behind the same client. It checks no keys: links let nobody in without one.
+//! more than that will keep them in etcd behind the same client. It checks no keys: links let no node in without one.
 //!
 //! ```text
 //!  Client ── JOIN, RENEW, LEAVE, VIEW ──► service tasks ── handle_* ──► Registry ── batches ──► Store

@@ -122,7 +122,7 @@ const DRAINED_TOO: u8 = 8;
 pub struct Member {
     /// Its id.
     pub id: NodeId,
-    /// What it does.
+    /// Its services.
     pub roles: Roles,
     /// Whether its lease lasts. A server whose lease ended stays a member that is down.
     pub alive: bool,
@@ -205,7 +205,7 @@ fields!(Lends { mib, machine });
 pub struct Identity {
     /// Its name, 1 to 255 bytes.
     pub name: String,
-    /// What it does.
+    /// Its services.
     pub roles: Roles,
     /// Its disks that take objects, one bit each.
     pub disks: u32,

@@ -185,7 +185,7 @@ pub(crate) fn check_changes(who: &Who<'_>, inode: &Inode, changes: &SetAttr) -> 
     check_times(who, inode, changes)
 }
 
-/// The owner sets any time, whoever may write the present one.
+/// The owner sets any time, a user who may write the present one.
 fn check_times(who: &Who<'_>, inode: &Inode, changes: &SetAttr) -> Result<(), Errno> {
     let times = || [changes.atime, changes.mtime].into_iter().flatten();
     let nonsense = |time| matches!(time, SetTime::To(Wall { nanos: NANOS_PER_SECOND.., .. }));

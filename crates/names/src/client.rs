@@ -144,7 +144,7 @@ impl Client {
         Client(Rc::new(inner), DEADLINE, None)
     }
 
-    /// The same client, with this patience for a manager that is away, for requests that change nothing. Changes wait
+    /// The same client, with this timeout for a manager that is away, for requests that change nothing. Changes wait
     /// no longer than [`DEADLINE`]: the manager keeps the answers of a client for as long as its lease, and would
     /// execute one a second time afterwards.
     pub fn with_patience(&self, patience: Duration) -> Client {

@@ -248,7 +248,7 @@ impl Transaction<'_> {
         Ok(inode)
     }
 
-    /// The mark that overlayfs reads as "removed"; whoever may take the old name may leave it. The caller puts the
+    /// The mark that overlayfs reads as "removed"; a user who may take the old name may leave it. The caller puts the
     /// directory.
     pub(crate) fn put_whiteout(
         &mut self,

@@ -4,9 +4,9 @@
 //! a listing that goes on from a cookie shows every entry that was there all the time exactly once, whatever happens
 //! to the others. And it ends where the directory ended when it began, however many names are made meanwhile.
 //!
-//! A hashed directory is listed bucket by bucket, from the directory's own site on in the order of the sites, whoever
-//! owns them. A manager lists as far as it has the buckets and says where the listing goes on; each bucket ends where
-//! it ended when the listing came to it.
+//! A hashed directory is listed bucket by bucket, from the directory's own site on in the order of the sites, whichever
+//! managers own them. A manager lists as far as it has the buckets and says where the listing goes on; each bucket ends
+//! where it ended when the listing came to it.
 
 use crate::keys::{self, BucketId};
 use crate::lookup::Entry;

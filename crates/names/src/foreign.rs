@@ -1,8 +1,8 @@
-//! What an operation needs of other managers, and what it changes there.
+//! Records of other managers that an operation needs, and its changes of them.
 //!
 //! An operation runs as if all records were here. Where one is at another manager and was not fetched, it stops and
 //! says which it wants; the service fetches it, held there for this operation, and runs the operation again from the
-//! beginning. What it then writes to such records is the *part* of that manager.
+//! beginning. Its writes to such records is the *part* of that manager.
 
 use std::collections::{BTreeMap, BTreeSet};
 use wire::field::{Field, Output, fields};
@@ -59,7 +59,7 @@ pub(crate) struct Got {
 }
 fields!(Got { value, is_open });
 
-/// What was fetched.
+/// Records that were fetched.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Foreign {
     got: BTreeMap<Want, Got>,
@@ -102,7 +102,7 @@ impl Got {
     }
 }
 
-/// What an operation lacked.
+/// Records that an operation lacked.
 #[derive(Debug, Default)]
 pub(crate) struct Needs {
     pub wants: BTreeSet<Want>,
@@ -151,7 +151,7 @@ impl Needs {
     }
 }
 
-/// What a manager does to a file of its own, beside writing records, as a part of an operation.
+/// A change of a file of this manager, beside writing records, as a part of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Act {
     /// The last name of the file is gone.
@@ -200,7 +200,7 @@ pub(crate) struct Write {
 }
 fields!(Write { key, value });
 
-/// What an operation changes at one other manager.
+/// Changes of an operation at one other manager.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Part {
     pub now: Wall,

@@ -65,7 +65,7 @@ impl Transaction<'_> {
         Ok((directory, named, inode))
     }
 
-    /// What the operation took the last name of, if it has no bytes.
+    /// The file whose last name the operation took, if it has no bytes.
     pub(crate) fn take_unnamed(&mut self) -> Option<Unnamed> {
         self.changes.unnamed.take()
     }
@@ -143,7 +143,7 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Files without a name that nobody says to have open go, no more at once than a batch takes; whether that was all.
+    /// Removes files without a name that no client has open, no more at once than a batch takes; whether that was all.
     pub fn sweep_orphans(&mut self) -> Result<bool, Errno> {
         let mut gone = 0;
         for site in 0..=u8::MAX {

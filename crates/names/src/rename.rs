@@ -48,7 +48,7 @@ impl Directories {
     }
 }
 
-/// What is renamed, and what has the new name now.
+/// The name that is renamed, and the file that has the new name now.
 struct Renamed {
     source: Named,
     moved: Inode,

@@ -18,7 +18,7 @@ use wire::{Errno, FileId, Fragment, Layout, Wall};
 /// Rows of a batch: 2 MiB hold more than this many of them.
 const BATCH_ROWS: usize = 4096;
 
-/// What becomes of a record of a backup in a restored store.
+/// The rows of a restored store for a record of a backup.
 pub fn restored(key: &[u8], value: &[u8]) -> Result<Vec<Entry>, OpenError> {
     let table = key.get(1).copied().unwrap_or_default();
     let is = |one: Table| table == one as u8;
@@ -102,7 +102,7 @@ fn table(store: &Store, site: u8, table: Table) -> Result<Vec<Entry>, OpenError>
     Ok(found)
 }
 
-/// What a comparison with the objects found out.
+/// Result of a comparison with the objects.
 #[derive(Clone, Debug)]
 pub struct Compared {
     /// Where the columns are, and the epoch that the objects know.
@@ -111,14 +111,14 @@ pub struct Compared {
     pub fragments: Vec<Fragment>,
     /// The truncate generation.
     pub truncations: u32,
-    /// What the objects say; `None` when there are none, and need be none.
+    /// Totals of the objects; `None` when there are none, and need be none.
     pub totals: Option<Final>,
     /// A truncation that did not reach all of them is to be ended at this length.
     pub unfinished: Option<u64>,
 }
 
 impl Transaction<'_> {
-    /// What is known of a file of a restored volume; nothing of any other.
+    /// The state of a file of a restored volume; nothing of any other.
     pub fn restored(&self, file: FileId) -> Result<Option<Restored>, Errno> {
         let key = keys::restored(file);
         // Most volumes have no such rows, and removals need not look for them; the count has none of this change.

@@ -57,7 +57,7 @@ impl Space {
     }
 }
 
-/// Only regular files and directories carry attributes of users: of the others, everybody may write.
+/// Only regular files and directories carry attributes of users: of the others, all users may write.
 fn carries_user(inode: &Inode) -> bool {
     matches!(inode.attr.kind, FileKind::Regular | FileKind::Directory)
 }

@@ -1,4 +1,4 @@
-//! Several managers of one volume: it is one tree, whoever has which part of it, whatever dies in the middle.
+//! Several managers of one volume: it is one tree, whichever manager has which part, whatever dies in the middle.
 
 mod away;
 mod handover;

@@ -24,7 +24,7 @@ fn set(world: &mut World, who: &Who<'_>, file: FileId, changes: SetAttr) -> Resu
     world.change(|t| t.set_attr(who, file, &changes)).map(|entry| entry.attr.mode)
 }
 
-/// A world whose root directory everybody may write.
+/// A world whose root directory all users may write.
 fn open_world() -> World {
     let mut world = World::new();
     set(&mut world, &WHO, ROOT, chmod(0o777)).unwrap();

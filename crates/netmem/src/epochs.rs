@@ -94,7 +94,7 @@ impl Epochs {
         self.inaccurate = true;
     }
 
-    /// Why a new epoch is due. Elapsed and spent ones concern the initiator; that one is inaccurate everybody tells it.
+    /// Why a new epoch is due. Elapsed and spent ones concern the initiator; every node tells it of an inaccurate one.
     pub fn ending(&self, now: Time) -> Option<Ending> {
         let refused = self.refused * 100 > self.offered * REFUSED_PERCENT_MAX;
         if now.since(self.since) >= self.config.period {

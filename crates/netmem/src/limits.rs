@@ -100,7 +100,7 @@ pub const HOPS_MAX: u8 = 4;
 pub const ATTEMPT: Duration = Duration::from_secs(1);
 /// How long a request for a page, or for the durability of one, goes on trying.
 pub const PATIENCE: Duration = Duration::from_secs(10);
-/// Pause before a directory is asked again that has not heard of everybody since the view changed; doubles up to
+/// Pause before a directory is asked again that has not heard of all members since the view changed; doubles up to
 /// [`PAUSE_MAX`].
 pub const PAUSE: Duration = Duration::from_millis(2);
 /// Longest such pause.

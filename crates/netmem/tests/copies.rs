@@ -1,4 +1,4 @@
-//! Copies and mirrors that must not be read any more: whoever has one is told, whatever happens meanwhile.
+//! Copies and mirrors that must not be read any more: each holder is told, whatever happens meanwhile.
 
 use crate::world::*;
 use netmem::protocol::{Get, Message, Stale, op};

@@ -1,4 +1,4 @@
-//! Pages of processes that are no nodes, in the memory of nodes: whoever asks here does so by messages alone.
+//! Pages of processes that are no nodes, in the memory of nodes: these processes ask by messages alone.
 
 use crate::world::*;
 use netmem::protocol::{

@@ -70,7 +70,7 @@ fn a_page_that_came_back_is_as_dirty_as_it_was() {
     let mut world = World::new(5, |_| small(32));
     let disk = Disk::default();
     let share = disk.clone();
-    // who is full gives clean copies away, whoever has mirrors
+    // a full node gives clean copies away, whichever nodes have mirrors
     world.restart_all(move |cx| Config {
         backing: Some(share.at(cx)),
         policy: Policy::Random,

@@ -182,7 +182,7 @@ fn mirrors_are_on_different_machines_as_long_as_there_are_some() {
     }
 }
 
-/// Directories make mirrors from mirrors, and whoever was told that a page is durable does not flush it again.
+/// Directories make mirrors from mirrors, and a node that was told that a page is durable does not flush it again.
 #[test]
 fn a_page_whose_mirrors_all_went_at_once_has_two_again() {
     for id in [private(1, 0), shared(7)] {

@@ -212,7 +212,7 @@ fn lost_answers_leave_no_mirror_that_nobody_knows() {
     }
 }
 
-/// A view changes in the middle, again and again: whoever is asked when, the pages have mirrors enough.
+/// A view changes in the middle, again and again: whichever node is asked when, the pages have mirrors enough.
 #[test]
 fn views_that_change_meanwhile_cost_nothing() {
     for delay in 0..20 {

@@ -77,8 +77,8 @@ pub const MIN_LISTING_BYTES: u32 = 512;
 
 /// A reply to READDIR or READDIRPLUS that is being filled: entries, as long as they fit.
 ///
-/// What counts is what is sent: attributes of the directory, verifier, each entry with its padding and the word before
-/// it, the word behind the last, and the end.
+/// All of the reply counts: attributes of the directory, verifier, each entry with its padding and the word before it,
+/// the word behind the last, and the end.
 #[derive(Debug)]
 pub struct Listing {
     out: Vec<u8>,

@@ -5,7 +5,7 @@
 //!          ◄ writer ──────────            ◄ reply ──            ◄ done ─────────
 //! ```
 //!
-//! It has no sockets, clock or tasks: whoever owns the sockets (a device of a live host, a simulated client) moves
+//! It has no sockets, clock or tasks: the owner of the sockets (a device of a live host, a simulated client) moves
 //! bytes in and out, and operations to the node's front ring and back. One call of a connection waits for no other.
 //!
 //! | kind | methods |

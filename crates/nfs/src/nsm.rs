@@ -41,7 +41,7 @@ opaque! {
 }
 
 record! {
-    /// Whom to call back (`my_id`).
+    /// The host to call back, and how (`my_id`).
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     #[allow(missing_docs)]
     pub struct CallBack<'a> {
@@ -53,7 +53,7 @@ record! {
 }
 
 record! {
-    /// Whom to monitor, for whom (`mon_id`): arguments of UNMON.
+    /// The host to monitor, and the one to call back (`mon_id`): arguments of UNMON.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     #[allow(missing_docs)]
     pub struct MonitorId<'a> {

@@ -6,15 +6,15 @@
 //!                  └── Execution::answer(FileReply) ◄───────┘      ... ──► Step::Reply(Outgoing)
 //! ```
 //!
-//! It has no tasks, clock or sockets: whoever holds an [`Execution`] moves operations to a front ring and answers
+//! It has no tasks, clock or sockets: the holder of an [`Execution`] moves operations to a front ring and answers
 //! back, on a live node or in a simulation. A procedure is written as an `async` function, since most are several
 //! operations; nothing but [`Execution`] ever polls it.
 //!
-//! What it promises (RFC 1813 section 4.8): a change of names is on stable storage when it is answered; data is when
+//! Promises (RFC 1813 section 4.8): a change of names is on stable storage when it is answered; data is when
 //! the WRITE asked for it or a COMMIT was answered. `after` of weak cache consistency is always sent, where the object
 //! can be asked; `before` only where the manager took both in one step with the change, since a wrong one would hide a
 //! change from a client. The bytes of a file change without the manager, so there is none of a WRITE, nor of a SETATTR
-//! while somebody has the file open for writing.
+//! while a client has the file open for writing.
 
 mod data;
 mod execution;

@@ -1,5 +1,4 @@
-//! Configuration of an adapter. Numbers of real hardware are data of whoever drives it (presets), never
-//! constants here.
+//! Configuration of an adapter. Numbers of real hardware are data of its user (presets), never constants here.
 
 use crate::direction::Direction;
 use crate::limits::PAYLOAD_BYTES_MAX;

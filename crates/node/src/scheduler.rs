@@ -70,7 +70,7 @@ impl Scheduler {
         !self.ready.borrow().is_empty()
     }
 
-    /// The task that is being polled: a future that must wait tells it to whoever will end the waiting.
+    /// The task that is being polled: a future that must wait tells it to the code that will end the waiting.
     pub fn current(&self) -> TaskId {
         let task = self.current.get();
         assert!(task.0 != u32::MAX, "a future of a node is polled by a task of the node");
@@ -122,7 +122,7 @@ mod tests {
         for _ in 0..1000 {
             let task = scheduler.add();
             assert_eq!(scheduler.next(), Some(task));
-            scheduler.wake(task); // nobody knows yet that it returns just now
+            scheduler.wake(task); // it returns just now, which is not known yet
             scheduler.end_current();
         }
         assert_eq!(scheduler.queued.borrow().len(), 2);

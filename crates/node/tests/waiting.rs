@@ -1,4 +1,4 @@
-//! Waiting: no wake-up is lost, whoever gives up; what is dropped leaves nothing behind.
+//! Waiting: no wake-up is lost, whichever side gives up; a dropped wait leaves nothing behind.
 
 use node::rings::{FileOp, FileRequest};
 use node::{Answer, Call, CallError, Cx, Notify, Semaphore, race};
@@ -130,7 +130,7 @@ fn a_future_dropped_after_its_end_cancels_nothing_else() {
     let slot = done.clone();
     client.clone().spawn("client", async move {
         let ended = client.call(call(&client));
-        client.sleep(Duration::from_millis(20)).await; // it has ended, and nobody has looked
+        client.sleep(Duration::from_millis(20)).await; // it has ended, and was not looked at
         for _ in 0..65_535 {
             let _cancelled = client.call(call(&client)); // the same record, until its generation comes again
         }

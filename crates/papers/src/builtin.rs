@@ -63,7 +63,7 @@ pub const EXPERIMENTS: &[(&str, Source<'static>)] = files!("papers/":
     "forwarding-adapters"
 );
 
-/// What experiments may name that need no files beside them.
+/// The models that experiments may name, without files beside them.
 pub const CATALOGUE: Catalogue<'static> =
     Catalogue { models: models::ALL, read: &|_| Err("no file can be read here".to_string()) };
 

@@ -1,4 +1,4 @@
-//! What an experiment's presets say: the constants that its model needs, and hardware of the user's own.
+//! Presets of an experiment: the constants that its model needs, and hardware of the user's own.
 //!
 //! A preset of kind `constants` has tables of numbers, each beside its unit and where it comes from, as all presets:
 //!

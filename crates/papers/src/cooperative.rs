@@ -1,8 +1,8 @@
 //! Cooperative caching (Dahlin and others, OSDI'94; GMS: Feeley and others, SOSP'95): what a placement policy is worth
 //! to synthetic workloads of eight nodes, from a seed.
 //!
-//! What is decided is decided by the tables of `netmem`; a fetch takes no time, and what an access costs is for who
-//! reads the counters.
+//! All decisions are those of the tables of `netmem`; a fetch takes no time, and the cost of an access is left to the
+//! reader of the counters.
 
 mod cluster;
 
@@ -12,12 +12,12 @@ use wire::NodeId;
 
 /// Rounds before counting begins: two passes over the longest loop.
 pub const WARM_UP_ROUNDS: u64 = 12_000;
-/// Rounds that are counted, where nobody says how many.
+/// Rounds that are counted, by default.
 pub const ROUNDS: u64 = 12_000;
 /// Rounds until a program that moves on uses other pages: two passes over its loop.
 const PHASE_ROUNDS: u64 = 12_000;
 
-/// What one busy node does.
+/// Accesses of one busy node.
 #[derive(Clone, Copy, Debug)]
 pub enum Work {
     /// Nothing.
@@ -32,7 +32,7 @@ pub enum Work {
     Moving(u64),
 }
 
-/// What all nodes do.
+/// Accesses of all nodes.
 #[derive(Clone, Copy, Debug)]
 pub struct Workload {
     /// As experiments name it.
@@ -124,7 +124,7 @@ impl Workload {
         }
     }
 
-    /// What happens to each node after the warm-up.
+    /// Counts the accesses and pages of each node after the warm-up.
     pub fn run(&self, setting: Setting, seed: u64, rounds: u64) -> [Counters; NODES] {
         let mut cluster = Cluster::new(setting, seed);
         for round in 0..WARM_UP_ROUNDS + rounds {

@@ -31,7 +31,7 @@
 //! y = "cache"
 //! ```
 //!
-//! What is wrong is an error with file, line and what is allowed, before anything runs.
+//! A mistake is an error with file, line and what is allowed, before anything runs.
 
 use super::constants::Constants;
 use super::model::{Allowed, AxisKind, Level, Measure, Model, ORIGINS, Point, is_file};
@@ -53,9 +53,9 @@ pub struct Experiment {
     pub what: String,
     /// One line.
     pub title: String,
-    /// What to see in it.
+    /// Its message, in a sentence.
     pub sentence: String,
-    /// What runs.
+    /// The model that runs.
     pub model: &'static Model,
     /// Its constants.
     pub constants: Constants,
@@ -65,7 +65,7 @@ pub struct Experiment {
     pub seeds: Vec<u64>,
     /// The sweep, in the order of the file.
     pub axes: Vec<(&'static str, Vec<Level>)>,
-    /// What is simulated.
+    /// The points that are simulated.
     pub simulate: Option<Simulate>,
     /// The table's rows.
     pub expected: Vec<Expected>,
@@ -88,7 +88,7 @@ pub struct Simulate {
 /// Rows of the table.
 #[derive(Clone, Debug)]
 pub struct Expected {
-    /// What.
+    /// The measure.
     pub measure: usize,
     /// Where; one row for each point.
     pub at: Selection,
@@ -98,12 +98,12 @@ pub struct Expected {
     pub band_percent: Option<f64>,
     /// Whether a constant was fitted to it.
     pub origin: Origin,
-    /// What else there is to say.
+    /// A remark.
     pub note: String,
 }
 
 impl Expected {
-    /// A measure at every point, which nobody knows beforehand.
+    /// A measure at every point, without an expected value.
     fn everywhere(measure: usize) -> Expected {
         let (paper, band_percent, origin) = (None, None, Origin::Predicted);
         Expected { measure, at: Selection::new(), paper, band_percent, origin, note: String::new() }

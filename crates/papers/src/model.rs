@@ -1,4 +1,4 @@
-//! What an experiment may run: models, each with the axes that it knows, the constants that it needs, and its measures.
+//! Models that an experiment may run, each with the axes that it knows, the constants that it needs, and its measures.
 //!
 //! A model is a row of a table ([`super::models::ALL`]), so that an experiment's mistakes can be told with all that
 //! would be allowed, before anything runs.
@@ -14,20 +14,20 @@ pub struct Model {
     pub name: &'static str,
     /// The axes; an experiment has every one of them.
     pub axes: &'static [AxisKind],
-    /// What comes out, in this order.
+    /// Its results, in this order.
     pub measures: &'static [Measure],
     /// The constants that a preset must have.
     pub constants: &'static [Wanted],
     /// Drawings of its own, by name.
     pub drawings: &'static [(&'static str, fn(&Constants) -> Drawing)],
-    /// What cannot be at a point whose levels each could: the axis, and what is wrong there.
+    /// Refuses a point whose levels are each allowed: the axis, and the problem there.
     pub refuse: fn(&Point, &Constants) -> Option<(&'static str, String)>,
     /// One point.
     pub run: fn(&Point, &Constants) -> Vec<Value>,
 }
 
 impl Model {
-    /// What most models leave as it is: no constants, no drawings of their own, no point that cannot be.
+    /// The defaults of most models: no constants, no drawings of their own, no point that is refused.
     pub const BARE: Model = Model {
         name: "",
         axes: &[],
@@ -58,11 +58,11 @@ pub struct AxisKind {
     pub label: &'static str,
     /// Of its numbers; empty for names.
     pub unit: &'static str,
-    /// What may be on it.
+    /// Levels allowed on it.
     pub allowed: Allowed,
 }
 
-/// What may be on an axis.
+/// Levels allowed on an axis.
 #[derive(Clone, Copy, Debug)]
 pub enum Allowed {
     /// One of these.
@@ -199,7 +199,7 @@ impl AxisKind {
         AxisKind { name: kind, label, unit: "", allowed: Allowed::Presets(kind) }
     }
 
-    /// What is wrong with a level on this axis.
+    /// The error of a level on this axis, if any.
     pub fn refuse(&self, level: &Level) -> Option<String> {
         let fits = match (self.allowed, level) {
             (Allowed::Names(names), Level::Name(name)) => names.contains(&name.as_str()),
@@ -215,7 +215,7 @@ impl AxisKind {
         (!fits).then(|| format!("`{level}` cannot be on axis `{name}`; allowed: {allowed}"))
     }
 
-    /// What may be on it, in words.
+    /// Levels allowed on it, in words.
     pub fn allowed(&self) -> String {
         match self.allowed {
             Allowed::Names(names) => names.join(", "),

@@ -1,4 +1,4 @@
-//! What the points of an experiment come to: its table and its figure.
+//! Results of the points of an experiment: its table and its figure.
 
 use super::experiment::{Expected, Experiment, is_selected};
 use super::model::{Level, Value};
@@ -169,7 +169,7 @@ impl Experiment {
             }
         }
         let mut series: Vec<Series> = Vec::new();
-        // the paper's grey is nobody else's
+        // the paper's grey is for its values alone
         let colours = (0..).filter(|colour| *colour != crate::report::svg::GREY);
         for (colour, (name, group)) in colours.zip(&groups) {
             let has_formula = group.iter().any(|place| place.values[measure].formula.is_some());
@@ -190,7 +190,7 @@ impl Experiment {
         series
     }
 
-    /// What the paper has of this measure, as points.
+    /// The paper's values of this measure, as points.
     fn paper_series(&self, x: &str, measure: usize, places: &[MeasuredPoint]) -> Option<Series> {
         let here = self.expected.iter().filter(|expected| expected.measure == measure);
         let point = |expected: &Expected| {
@@ -224,7 +224,7 @@ impl Experiment {
         chart
     }
 
-    /// What the paper has of a measure at a place.
+    /// The paper's value of a measure at a place.
     fn paper_at(&self, measure: usize, place: &MeasuredPoint) -> Option<f64> {
         let mut here = self.expected.iter().filter(|expected| expected.measure == measure);
         here.find(|expected| is_selected(&expected.at, &place.at))?.paper
@@ -240,7 +240,7 @@ fn series_of(chart: &mut BarChart, name: &str) -> usize {
     })
 }
 
-/// What is drawn of a value: the formula as it is, what was simulated with that word.
+/// Values drawn: the formula as it is, the simulation's with that word.
 const KINDS: [(&str, fn(Value) -> Option<f64>); 2] =
     [("", |value| value.formula), ("simulated", |value| value.simulated)];
 

@@ -1,7 +1,7 @@
 //! The queueing model of a host that forwards packets, and a small simulation that checks it.
 //!
 //! An open network with one class of customers: packets arrive, visit each service centre so many times, and leave.
-//! What follows from visits and service times alone: the bottleneck, the saturation rate, the response, the queue
+//! Visits and service times alone give the bottleneck, the saturation rate, the response, the queue
 //! length, and by Little's law the bytes that an adapter's payload cache must hold (fast forwarding, section 2).
 //!
 //! ```text

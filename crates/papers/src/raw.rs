@@ -117,7 +117,7 @@ pub enum RawFigure {
 pub struct RawMark {
     /// Where.
     pub at: Spanned<f64>,
-    /// What it is.
+    /// Its label.
     pub label: String,
 }
 

@@ -1,4 +1,4 @@
-//! What a run is told as: tables, figures, one page of HTML, traces. The same results give the same bytes.
+//! Reports of a run: tables, figures, one page of HTML, traces. The same results give the same bytes.
 //!
 //! ```text
 //!   Table ──► text, Markdown, CSV, JSON        Figure ──► SVG            Trace ──► Perfetto (Chrome JSON)

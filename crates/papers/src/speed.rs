@@ -1,4 +1,4 @@
-//! What `trapeze bench simulator` times. There is no clock here: the caller has one.
+//! Work that `trapeze bench simulator` times. There is no clock here: the caller has one.
 
 use crate::builtin::{CATALOGUE, EXAMPLES};
 use crate::models::cluster;

@@ -1,5 +1,5 @@
-//! What policies are worth to synthetic workloads: the shape of `experiments/memory.txt`, which has the numbers, and
-//! what the tables of `netmem` promise while they work.
+//! Policies under synthetic workloads: the shape of `experiments/memory.txt`, which has the numbers, and promises of
+//! the tables of `netmem` while they work.
 
 use netmem::{Hints, PageId, Policy, Run, SpaceId, Trend};
 use papers::cooperative::{
@@ -92,7 +92,7 @@ fn programs_that_move_on_gain_too() {
     check_gain("2 move on", 0.85);
 }
 
-/// Where there is no idle memory, ages say so: pages stay where they are, and nobody is slower for it.
+/// Where there is no idle memory, ages say so: pages stay where they are, and no node is slower for it.
 #[test]
 fn where_all_are_over_committed_there_is_no_harm() {
     for counts_uses in [false, true] {

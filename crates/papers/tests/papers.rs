@@ -158,7 +158,7 @@ fn a_file_of_ones_own() {
     assert!(outcome.figure.unwrap().svg().starts_with("<svg"));
 }
 
-/// What is wrong is told with file, line and what is allowed.
+/// A mistake is told with file, line and what is allowed.
 #[test]
 fn mistakes_are_told_with_their_line_and_what_is_allowed() {
     let cases = [

@@ -58,7 +58,8 @@ fn a_paced_stream_never_waits() {
     }
 }
 
-/// Behind a centre with constant service that is the slowest nobody waits: the estimate is above what is found.
+/// No packet waits behind a centre with constant service that is the slowest: the estimate is above the measured
+/// length.
 #[test]
 fn constant_service_in_a_row_is_overestimated() {
     let network = forwarder(1);
@@ -110,7 +111,7 @@ fn a_run_is_a_function_of_its_seed() {
     assert_ne!(once.fingerprint, run(&forwarder(2), Traffic::Mm1, 0.6, 4).fingerprint);
 }
 
-/// The streams are named: a further centre, which nobody visits, changes nothing for the others.
+/// The streams are named: a further centre without visits changes nothing for the others.
 #[test]
 fn another_centre_does_not_change_the_luck_of_the_others() {
     let mut more = forwarder(2);

@@ -1,4 +1,4 @@
-//! What is written, read back.
+//! Written reports, read back.
 
 use papers::report::html::{Item, Section, page};
 use papers::report::pcapng::{Capture, Direction, LINK_TYPE, Packet};
@@ -214,7 +214,7 @@ fn figures_are_well_formed_and_show_everything() {
     assert!(boxes.contains("1 &lt; 2"));
 }
 
-/// What is outside the figure would not be seen.
+/// A shape outside the figure would not be seen.
 #[test]
 fn nothing_lies_outside_its_figure() {
     for drawing in drawings() {

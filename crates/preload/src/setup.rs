@@ -94,8 +94,8 @@ fn peers(holders: &str) -> io::Result<Peers> {
 }
 
 /// Starts a process that has the nodes forget this one's pages when it has ended, however it does: by themselves they
-/// cannot tell it from one that was stopped, and keep them for minutes. It is nobody's child when this returns, so that
-/// the program does not wait for one that it has not started.
+/// cannot tell it from one that was stopped, and keep them for minutes. It is no child of the program when this
+/// returns, so that the program does not wait for one that it has not started.
 fn watch_end(program: &str, space: u64) -> io::Result<()> {
     // SAFETY: pidfd_open(2) takes numbers.
     let own = unsafe { libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0) } as c_int;
@@ -175,7 +175,7 @@ extern "C" fn report() {
         }
         let process = std::process::id();
         let line = format!("trapeze run: pages of process {process}: {counters}{full}\n");
-        // SAFETY: the line lives through the call. Nobody is left to tell of a failure.
+        // SAFETY: the line lives through the call. A failure cannot be told any more.
         unsafe { libc::write(output, line.as_ptr().cast(), line.len()) };
     }
 }

@@ -49,7 +49,7 @@ fn greedy() {
     let room: usize = room.parse().unwrap();
     let (access, flags) =
         (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: new memory, which nobody else has.
+    // SAFETY: new memory, which nothing else uses.
     let map = || unsafe { libc::mmap(std::ptr::null_mut(), PIECE, access, flags, -1, 0) };
     // SAFETY: as above. That it is looked at keeps the compiler from leaving it out.
     let malloc = |bytes| std::hint::black_box(unsafe { libc::malloc(bytes) });

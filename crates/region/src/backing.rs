@@ -63,7 +63,7 @@ pub trait Backing: Send + Sync + 'static {
         None
     }
 
-    /// A region of so many pages begins. Whoever has something to be done for it rings the bell.
+    /// A region of so many pages begins. Threads that have work for it ring the bell.
     fn begin(&self, pages: usize, bell: &Arc<Bell>) -> io::Result<()> {
         let _ = (pages, bell);
         Ok(())
@@ -110,8 +110,8 @@ pub trait Source: Send {
         into: &'a mut [u8],
     ) -> Result<Fetched<'a>, FetchError>;
 
-    /// Gets pages that nobody waits for yet, by number and version: as many as come soon. `landed` is told of each with
-    /// its place in `wanted`. `into` is memory for a page, to be used or not.
+    /// Gets pages that no thread waits for yet, by number and version: as many as come soon. `landed` is told of each
+    /// with its place in `wanted`. `into` is memory for a page, to be used or not.
     fn fetch_ahead(
         &mut self,
         wanted: &[(u64, u64)],
@@ -134,8 +134,8 @@ pub trait Source: Send {
         let _ = (page, version);
     }
 
-    /// What may be left of the page is not asked for: it is not weak any more. Called by the keeper, so it must not
-    /// wait for the [upkeep](Backing::upkeep).
+    /// Forgets copies that may be left without asking for them: the page is not weak any more. Called by the keeper, so
+    /// it must not wait for the [upkeep](Backing::upkeep).
     fn abandon(&mut self, page: u64, version: u64) {
         self.forget(page, version);
     }
@@ -216,7 +216,8 @@ impl Source for LocalMemory {
         into: &'a mut [u8],
     ) -> Result<Fetched<'a>, FetchError> {
         let source = self.0.page(page, into.len());
-        // SAFETY: inside the mapping; `into` is the caller's own, so they do not overlap; nobody writes the page now.
+        // SAFETY: inside the mapping; `into` is the caller's own, so they do not overlap; no thread writes the page
+        // now.
         unsafe { std::ptr::copy_nonoverlapping(source, into.as_mut_ptr(), into.len()) };
         Ok(Fetched::of(into))
     }
@@ -287,7 +288,7 @@ impl Source for FileSource {
     ) -> Result<Fetched<'a>, FetchError> {
         let at = page * into.len() as u64;
         self.file.read_exact_at(into, at).map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => FetchError::Lost, // somebody has cut the file
+            io::ErrorKind::UnexpectedEof => FetchError::Lost, // the file was truncated
             _ => FetchError::Unavailable(error.raw_os_error().unwrap_or(libc::EIO)),
         })?;
         Ok(Fetched::of(into))

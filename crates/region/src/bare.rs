@@ -1,5 +1,5 @@
-//! What a page costs that appears without a region: by a bare UFFDIO_COPY, and by a fault whose handler does that copy
-//! and nothing else. The local part of what a region's fault is measured against.
+//! Cost of a page that appears without a region: by a bare UFFDIO_COPY, and by a fault whose handler does that copy and
+//! nothing else. The local part of what a region's fault is measured against.
 
 use super::Mapped;
 use super::fault::{handled_by, set, zeroed};
@@ -72,7 +72,7 @@ impl BareCopies {
     }
 
     fn copy(&self, target: usize) -> io::Result<()> {
-        // SAFETY: the target is a page of the mapping that is not there, and nobody else has it.
+        // SAFETY: the target is a page of the mapping that is not there, and nothing else uses it.
         let copied =
             unsafe { self.uffd.copy(target, self.source.as_ptr(), self.source.len(), false) };
         copied.map_err(|stopped| io::Error::other(stopped.why.to_string()))
@@ -100,7 +100,7 @@ impl Drop for Instead {
 extern "C" fn on_fault(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     // SAFETY: the kernel passes it, and it lives until the handler returns.
     let address = unsafe { (*info).si_addr() } as usize;
-    // SAFETY: whoever has set it waits in `faults` until the handler is another one.
+    // SAFETY: the thread that has set it waits in `faults` until the handler is another one.
     let copied = unsafe { FAULTING.load(Ordering::Acquire).as_ref() }.is_some_and(|copies| {
         let page = address & !(copies.source.len() - 1);
         copies.mapping.whole().contains(&page) && copies.copy(page).is_ok()

@@ -90,8 +90,8 @@ impl Context {
     pub fn on_stack<F: FnOnce(&mut Context)>(&mut self, work: F) {
         let top = self.stack.end();
         let mut call = (Some(work), self);
-        // SAFETY: the stack belongs to this context, which nobody else uses meanwhile. The argument lives through the
-        // call, and is what `run` takes.
+        // SAFETY: the stack belongs to this context, which no other thread uses meanwhile. The argument lives through
+        // the call, and is what `run` takes.
         unsafe { call_on(top, run::<F>, (&raw mut call).cast()) };
     }
 }
@@ -107,7 +107,7 @@ extern "C" fn run<F: FnOnce(&mut Context)>(call: *mut c_void) {
 /// Calls `what` with the stack pointer at `top`.
 ///
 /// # Safety
-/// Below `top` is memory for a stack that nobody else uses, and `argument` is what `what` takes.
+/// Below `top` is memory for a stack that nothing else uses, and `argument` is what `what` takes.
 #[cfg(target_arch = "x86_64")]
 unsafe fn call_on(top: *mut u8, what: extern "C" fn(*mut c_void), argument: *mut c_void) {
     // SAFETY: r12 survives the call (System V ABI, section 3.2.1) and brings the stack pointer back; `top` is a page's

@@ -1,8 +1,8 @@
 //! SIGBUS: the fault of a thread in a region, resolved by that very thread.
 //!
 //! The handler finds the region by the address in a table of atomics and serves the fault on the stack of a context of
-//! that region, so that it needs little of whatever stack the thread has. Everything else is handed to whoever handled
-//! SIGBUS before. It is installed once and stays.
+//! that region, so that it needs little of whatever stack the thread has. Other faults are handed to the earlier
+//! handler of SIGBUS. It is installed once and stays.
 
 use super::counters::What;
 use super::limits::REGIONS_MAX;
@@ -80,7 +80,7 @@ pub(super) fn with_pager<T>(address: usize, work: impl FnOnce(&Pager) -> T) -> O
     SLOTS.iter().find(|slot| slot.has(address)).and_then(|slot| {
         slot.inside.fetch_add(1, Ordering::SeqCst);
         let pager = slot.pager.load(Ordering::SeqCst);
-        // SAFETY: who registered it keeps it until nobody is inside any more, and it was there after this thread was.
+        // SAFETY: its owner keeps it until no thread is inside any more, and it was there after this thread was.
         // The range is looked at once more: the slot may have become another region's.
         let result = (!pager.is_null() && slot.has(address)).then(|| work(unsafe { &*pager }));
         slot.inside.fetch_sub(1, Ordering::SeqCst);
@@ -88,7 +88,7 @@ pub(super) fn with_pager<T>(address: usize, work: impl FnOnce(&Pager) -> T) -> O
     })
 }
 
-/// Installs the handler, if it is not there; an error when somebody else has taken its place since.
+/// Installs the handler, if it is not there; an error when another has taken its place since.
 pub(super) fn install() -> io::Result<()> {
     let _change = CHANGE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let (mut present, ours) = (zeroed(), handled_by(on_fault));
@@ -201,7 +201,7 @@ fn give_up(address: usize, page: usize, error: FaultError) {
 pub(super) fn say(address: usize, page: usize, error: FaultError) {
     let mut line = Line(ArrayVec::new());
     let _ = writeln!(line, "trapeze: page {page} of the region, at {address:#x}: {error}; SIGBUS");
-    // SAFETY: the line lives through the call. Nobody is left to tell of a failure.
+    // SAFETY: the line lives through the call. A failure cannot be told any more.
     unsafe { libc::write(libc::STDERR_FILENO, line.0.as_ptr().cast(), line.0.len()) };
 }
 

@@ -16,7 +16,7 @@
 //! is an error ([`Region::touch`]) or a SIGBUS; bytes whose checksum is not that of what was stored are not mapped; no
 //! more than the budget is mapped and staged, but for the page tables.
 //!
-//! A hostile backing can refuse, so that the region's patience ends, and give bytes that it forged together with their
+//! A hostile backing can refuse, so that the region's timeout ends, and give bytes that it forged together with their
 //! CRC-32C. It cannot make memory of anything else appear.
 
 pub mod backing;
@@ -289,7 +289,7 @@ impl Region {
         self.mapping.bytes
     }
 
-    /// The first byte. What holds of it as of any raw pointer; and what [`as_mut_slice`](Region::as_mut_slice) says.
+    /// The first byte. The rules for any raw pointer hold, and those of [`as_mut_slice`](Region::as_mut_slice).
     pub fn as_ptr(&self) -> *mut u8 {
         self.mapping.base.as_ptr()
     }
@@ -299,7 +299,7 @@ impl Region {
     /// # Safety
     /// That a reference's bytes change only through it is what the caller vouches for, because it hangs on things that
     /// this type does not see: the backing returns what was stored (a page's CRC-32C is compared, but an enemy can
-    /// forge that); nobody else uses any other way to the range or [`Advice::Free`] meanwhile; and the program leaves
+    /// forge that); no code uses any other way to the range or [`Advice::Free`] meanwhile; and the program leaves
     /// the range and the SIGBUS handler alone. That a page may be lost is no breach: the process ends then, as for a
     /// memory error.
     #[allow(clippy::mut_from_ref)]
@@ -313,7 +313,7 @@ impl Region {
     pub fn words(&self) -> &[AtomicU64] {
         let (words, count) = (self.as_ptr().cast::<AtomicU64>(), self.len() / size_of::<u64>());
         // SAFETY: the range is mapped as long as `self` lives and aligned to pages. Any bytes are a word, and a word
-        // may change under its reference; who changes it otherwise has promised something in `as_mut_slice`.
+        // may change under its reference; code that changes it otherwise has promised more in `as_mut_slice`.
         unsafe { std::slice::from_raw_parts(words, count) }
     }
 
@@ -452,7 +452,7 @@ impl Region {
         }
     }
 
-    /// Stores every page of the stretch that differs from what the backing has. What threads write meanwhile is stored
+    /// Stores every page of the stretch that differs from what the backing has. Writes of threads meanwhile are stored
     /// now or the next time. Panics outside.
     pub fn flush(&self, offset: usize, bytes: usize) -> Result<(), FaultError> {
         let pages = self.pages_of(offset, bytes);

@@ -44,7 +44,7 @@ pub const CLEANED_MAX: usize = 64;
 pub const BELL_SHARE: usize = 8;
 /// Holders of a region: each of its contexts has a link to each of them.
 pub const HOLDERS_MAX: usize = 32;
-/// How long a holder is waited for, unless it is said otherwise; then it counts as away. As long as between nodes.
+/// How long a holder is waited for, by default; then it counts as away. As long as between nodes.
 pub const CALL_DEADLINE: Duration = netmem::limits::ATTEMPT;
 /// Pause before a holder is asked again to which a link is wanted.
 pub const LINK_PAUSE: Duration = Duration::from_millis(10);
@@ -59,8 +59,8 @@ pub const LINE_CALLS: usize = netmem::limits::GUEST_AHEAD_MAX;
 pub const AHEAD_BYTES: usize = 64 << 10;
 /// The part of a region's mapped frames that come ahead in one go, one in so many at most.
 pub const AHEAD_SHARE: usize = 16;
-/// How long pages that nobody needs yet are waited for: more than a holder that is busy takes, less than one that does
-/// not answer would cost who has what he asked for already.
+/// How long pages that are not needed yet are waited for: more than a holder that is busy takes, less than one that
+/// does not answer would cost a thread that has its own page already.
 pub const AHEAD_DEADLINE: Duration = Duration::from_millis(20);
 /// Sequences of faults that are followed at a time: a merge reads so many runs, and few more.
 pub const STREAMS: usize = 16;

@@ -5,8 +5,8 @@
 //! the page. No thread waits for a page, a frame or a slot while it holds a page, but for the backing.
 //!
 //! A page that leaves is clean when the kernel has seen no write since it was protected. A write may still come between
-//! that look and the move; so a page is dropped only if its bytes in the staging area, where nobody can write them any
-//! more, have the checksum that was stored. A page that was written is stored whatever its checksum.
+//! that look and the move; so a page is dropped only if its bytes in the staging area, where no thread can write them
+//! any more, have the checksum that was stored. A page that was written is stored whatever its checksum.
 
 mod ahead;
 mod asked;
@@ -80,7 +80,7 @@ enum Leave {
 /// Position of the entry of a page that has to leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Entry {
-    /// In the hand of who has it leave: the frame is his.
+    /// In the hand of the thread that has it leave: the frame is that thread's.
     InHand,
     /// In the queue of frames.
     Queued,
@@ -294,7 +294,7 @@ impl Pager {
         Err(FaultError::Lost)
     }
 
-    /// Asks the backing again, after a pause, until the region's patience ends.
+    /// Asks the backing again, after a pause, until the region's timeout ends.
     fn patiently(&self, mut ask: impl FnMut() -> Result<(), FaultError>) -> Result<(), FaultError> {
         let mut late = None;
         loop {
@@ -373,7 +373,7 @@ impl Pager {
         self.pagemap.any(&(at..at + bytes), Is::PRESENT, Is(0)).unwrap_or(true)
     }
 
-    /// Undoes the first `bytes` of a move: nobody has seen those pages at `target`.
+    /// Undoes the first `bytes` of a move: no thread has seen those pages at `target`.
     fn shift_back(&self, target: usize, source: usize, bytes: usize) {
         let mut done = 0;
         while done < bytes {

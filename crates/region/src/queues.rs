@@ -1,9 +1,9 @@
 //! The order in which pages leave, and where they wait before they are dropped: two queues of fixed size.
 //!
 //! *Resident* is a FIFO with a second chance for pages that came back from the staging area (S3-FIFO, SOSP'23, without
-//! the hits that only an access bit could count). An entry is a frame of the budget: who takes one out has a frame,
-//! whether the page that it names is still there or not. A page that left because the program said so keeps its entry,
-//! and comes back into its own frame if nobody was in need of that meanwhile. *Staging* is a FIFO of slots.
+//! the hits that only an access bit could count). An entry is a frame of the budget: a thread that takes one out has a
+//! frame, whether the page that it names is still there or not. A page that left because the program said so keeps its
+//! entry, and comes back into its own frame if no other page needed that meanwhile. *Staging* is a FIFO of slots.
 //!
 //! Both are guarded by a lock that is held for a few instructions, never during a system call, and by threads that take
 //! no signals meanwhile: so a signal handler may use them.
@@ -20,7 +20,7 @@ const AHEAD_MAX: usize = 16;
 /// Slots that leave soon, and whose pages were put there.
 pub type Ahead = ArrayVec<(u32, usize), AHEAD_MAX>;
 
-/// Looks at a lock before the thread lets others run: whoever holds it may have lost its processor.
+/// Looks at a lock before the thread lets others run: the lock's holder may have lost its processor.
 const LOOKS: u32 = 100;
 
 /// A lock without the operating system.

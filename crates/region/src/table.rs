@@ -39,8 +39,8 @@ pub struct Page {
     pub stored: bool,
     /// The checksum in the table is that of the content.
     pub summed: bool,
-    /// It has a frame: the queue of frames has an entry for it, or whoever has just taken that entry out. A page that
-    /// left without being told to by that queue keeps its frame until somebody needs it.
+    /// It has a frame: the queue of frames has an entry for it, or a thread has just taken that entry out. A page that
+    /// left without being told to by that queue keeps its frame until another page needs it.
     pub framed: bool,
     /// Staged: the slot. Resident: how often it is pinned.
     pub number: u32,
@@ -106,7 +106,7 @@ struct Entry {
 #[derive(Debug)]
 pub struct Table {
     entries: Box<[Entry]>,
-    /// What words differ in from [`Page::word`], so that zeros are a page as it is at first.
+    /// Bits in which words differ from [`Page::word`], so that zeros are a page as it is at first.
     flip: u32,
 }
 

@@ -214,7 +214,7 @@ impl Uffd {
     /// the first write is noted.
     ///
     /// # Safety
-    /// `source` is readable for `bytes`; nobody relies on what is at `target` staying away.
+    /// `source` is readable for `bytes`; no code relies on the pages at `target` staying away.
     pub unsafe fn copy(
         &self,
         target: usize,
@@ -284,7 +284,7 @@ impl Uffd {
         result.map_err(|errno| Stopped::new(0, errno))
     }
 
-    /// Has everybody who waits for `range` try again.
+    /// Has all threads that wait for `range` try again.
     pub fn wake(&self, range: &Range<usize>) -> Result<(), Stopped> {
         let mut range = Stretch::of(range);
         // SAFETY: the structure is the one of this code; no byte of memory changes.

@@ -29,7 +29,7 @@ fn stored(config: RegionConfig, backing: &dyn Backing) -> Option<Region> {
 /// Reads pages as a program does; what happened meanwhile.
 fn read(region: &Region, pages: impl IntoIterator<Item = usize>) -> Counters {
     let before = region.counters();
-    // SAFETY: nobody else uses the region.
+    // SAFETY: nothing else uses the region.
     let all = unsafe { region.as_mut_slice() };
     for page in pages {
         assert_eq!(all[page * PAGE + 63], byte(page), "page {page}");
@@ -97,14 +97,14 @@ fn what_is_said_to_be_needed_comes_in_few_exchanges_and_is_there() {
     assert_eq!(region.counters().ahead - before.ahead, 64);
 }
 
-/// What came ahead and was written to afterwards is as safe as any other page.
+/// Pages that came ahead and were written to afterwards are as safe as any others.
 #[test]
 fn pages_that_came_ahead_are_stored_when_they_were_written() {
     each_config(FRAMES, |config| {
         let bytes = PAGES * PAGE;
         let backing = LocalMemory::new(bytes).unwrap();
         let Some(region) = map(bytes, config, &backing) else { return };
-        // SAFETY: nobody else uses the region.
+        // SAFETY: nothing else uses the region.
         let all = unsafe { region.as_mut_slice() };
         for round in 0..3u8 {
             for page in 0..PAGES {

@@ -15,7 +15,7 @@ static ALLOCATOR: Counting = Counting;
 fn faults_and_evictions_allocate_nothing() {
     let backing = LocalMemory::new(1024 * PAGE).unwrap();
     let Some(region) = map(1024 * PAGE, RegionConfig::new(128), &backing) else { return };
-    // SAFETY: nobody else uses the region.
+    // SAFETY: nothing else uses the region.
     let all = unsafe { region.as_mut_slice() };
     let mut numbers = Numbers(1);
     let before = Counting::in_thread();
@@ -39,7 +39,7 @@ fn faults_over_links_and_what_comes_ahead_allocate_nothing() {
     let lender = Lender::start(2, "tcp:127.0.0.1:0", 1024);
     let config = RegionConfig { contexts: 1, ..RegionConfig::new(256) };
     let Some(region) = map(1024 * PAGE, config, &peers([&lender.address], 1)) else { return };
-    // SAFETY: nobody else uses the region.
+    // SAFETY: nothing else uses the region.
     let all = unsafe { region.as_mut_slice() };
     let mut scan = |from: usize| (from..1024).for_each(|page| all[page * PAGE] += 1);
     // Buffers of sockets and queues get their lengths: on a busy machine some of them later.

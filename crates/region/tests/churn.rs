@@ -117,7 +117,7 @@ fn no_page_is_ever_wrong_that_comes_back_from_the_staging_area() {
     // In the second round pages come back that left in the first, however long that took.
     while start.elapsed() < span() || round < 2 {
         for page in 0..pages {
-            // SAFETY: the page is in the region, aligned, and nobody else uses it.
+            // SAFETY: the page is in the region, aligned, and nothing else uses it.
             let content = unsafe {
                 let at = region.as_ptr().add(page * 4096).cast::<u64>();
                 std::slice::from_raw_parts_mut(at, 512)

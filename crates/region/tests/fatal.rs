@@ -1,4 +1,4 @@
-//! What ends a process, in processes of its own: this program started again with the name of a case.
+//! Errors that end a process, in processes of its own: this program started again with the name of a case.
 
 use crate::region_rig::{Moody, PAGE, map};
 use region::{Faults, LocalMemory, RegionConfig};
@@ -44,7 +44,7 @@ fn touch_lost(faults: Faults) {
     // SAFETY: no memory is involved; a core file of what is meant to die is of no use. Before, an ordinary user's
     // region would find its files in /proc closed.
     unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0) };
-    // SAFETY: nobody else uses the region.
+    // SAFETY: nothing else uses the region.
     let all = unsafe { region.as_mut_slice() };
     all.fill(1);
     backing.moods.lost.store(true, Ordering::SeqCst);
@@ -69,7 +69,7 @@ static HANDED_ON: AtomicUsize = AtomicUsize::new(0);
 /// The program's own handler: counts, and makes the address readable.
 extern "C" fn own(_signal: libc::c_int, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
     HANDED_ON.fetch_add(1, Ordering::SeqCst);
-    // SAFETY: the kernel passes the information; the mapping is replaced by one of zeros, which nobody else uses.
+    // SAFETY: the kernel passes the information; the mapping is replaced by one of zeros, which nothing else uses.
     unsafe {
         let page = ((*info).si_addr() as usize & !(PAGE - 1)) as *mut _;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
@@ -102,7 +102,7 @@ fn fault_elsewhere() {
     for page in 1..256 {
         region.write(page * PAGE, &[1]).unwrap();
     }
-    // SAFETY: nobody else uses the region.
+    // SAFETY: nothing else uses the region.
     assert_eq!(&unsafe { region.as_mut_slice() }[..6], b"region");
     assert!(region.counters().faults > 0);
     assert_eq!(HANDED_ON.load(Ordering::SeqCst), 1, "the region's faults are not the program's");
@@ -132,7 +132,7 @@ fn fault_on_a_small_stack() {
         });
     });
     thread.unwrap().join().unwrap();
-    // SAFETY: nobody else uses the region any more.
+    // SAFETY: nothing else uses the region any more.
     assert!(unsafe { region.as_mut_slice() }.chunks(PAGE).all(|page| page[0] == 7));
     println!("stack enough");
     std::process::exit(0);

@@ -145,7 +145,7 @@ fn who_sleeps_until_an_answer_comes_hears_of_the_end_of_who_was_asked() {
     }
 }
 
-/// Every one of these wakes both sides. Wakes that nobody counts fill the socket that they come through after some
+/// Every one of these wakes both sides. Wakes that are not counted fill the socket that they come through after some
 /// hundred, and then none arrives: each exchange would wait for a timer.
 #[test]
 fn thousands_of_wakes_leave_no_trace() {

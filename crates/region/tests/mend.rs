@@ -1,4 +1,4 @@
-//! What the keeper does with pages that are kept less safely than promised.
+//! The keeper's work on pages that are kept less safely than promised.
 
 use crate::lenders::wait_until;
 use crate::region_rig::{Moody, PAGE, map};
@@ -14,8 +14,8 @@ use std::time::Duration;
 const PAGES: usize = 192;
 const FRAMES: usize = 64;
 
-/// Memory that notes which pages it was told to forget. What it cannot give is weak, and comes only when the keeper has
-/// heard that and takes another turn.
+/// Memory that notes which pages it was told to forget. A page that it cannot give is weak, and comes only when the
+/// keeper has heard that and takes another turn.
 #[derive(Clone)]
 struct Tended {
     memory: Moody,

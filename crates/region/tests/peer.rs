@@ -58,7 +58,7 @@ fn use_it(region: &Region, seed: u64) {
             });
         }
     });
-    // SAFETY: nobody else uses the region.
+    // SAFETY: nothing else uses the region.
     let all = unsafe { region.as_mut_slice() };
     for (page, bytes) in all.chunks(PAGE).enumerate() {
         for (mine, model) in models.iter().enumerate() {
@@ -151,7 +151,7 @@ fn a_page_whose_holders_are_both_gone_is_lost_and_never_zeros() {
         result == Err(FaultError::Lost)
     });
     assert_eq!(region.write(0, &[5; PAGE]), Err(FaultError::Lost), "it stays so");
-    // What was here when they went is here still.
+    // Pages that were here when the holders went are here still.
     let last = PAGES - 1;
     region.read(last * PAGE, &mut byte).unwrap();
     assert_eq!(byte, [last as u8 ^ 1]);
@@ -180,7 +180,7 @@ fn where_no_holder_has_room_the_writer_is_held_up_and_then_told() {
     assert!((16..=80).contains(&written), "{written} pages in 64 frames here and 16 there");
     let full = region.write(written * PAGE, &[1]);
     assert_eq!(full, Err(FaultError::Unavailable(libc::ENOSPC)));
-    // What is here is read; for what is there something would have to leave.
+    // Pages that are here are read; for those at holders others would have to leave.
     let mut byte = [0];
     let read = (0..written).filter(|page| {
         let is_read = region.read(page * PAGE, &mut byte).is_ok();

@@ -32,7 +32,7 @@ fn compare_with_memory(config: RegionConfig, backing: &dyn Backing) {
             region.flush(numbers.below(bytes / 2), bytes / 2).unwrap();
         }
     }
-    // SAFETY: nobody else uses the region.
+    // SAFETY: nothing else uses the region.
     let all = unsafe { region.as_mut_slice() };
     assert!(all == model);
     let counters = region.counters();
@@ -61,7 +61,7 @@ fn a_region_of_a_file_is_memory_and_the_file_has_it_after_a_sync() {
         region.write(5000, b"the file begins where the region ended").unwrap();
         region.sync().unwrap();
         let file = std::fs::read(&path).unwrap();
-        // SAFETY: nobody else uses the region.
+        // SAFETY: nothing else uses the region.
         assert!(unsafe { region.as_mut_slice() } == file);
     });
 }
@@ -74,7 +74,7 @@ fn a_sort_in_a_third_of_the_memory_gives_the_same() {
         let Some(region) = map(bytes, config, &backing) else { return };
         let mut numbers = Numbers(7);
         let mut model: Vec<u64> = (0..bytes / 8).map(|_| numbers.next()).collect();
-        // SAFETY: the region is aligned to pages and nobody else uses it; any bytes are numbers.
+        // SAFETY: the region is aligned to pages and nothing else uses it; any bytes are numbers.
         let sorted = unsafe {
             let (none, numbers, rest) = region.as_mut_slice().align_to_mut::<u64>();
             assert!(none.is_empty() && rest.is_empty());
@@ -94,7 +94,7 @@ fn pages_that_are_only_read_are_stored_once() {
         let bytes = 3 * FRAMES * config.page_bytes;
         let backing = LocalMemory::new(bytes).unwrap();
         let Some(region) = map(bytes, config, &backing) else { return };
-        // SAFETY: nobody else uses the region.
+        // SAFETY: nothing else uses the region.
         let all = unsafe { region.as_mut_slice() };
         all.chunks_mut(config.page_bytes).enumerate().for_each(|(n, page)| page[9] = n as u8);
         region.flush(0, bytes).unwrap();
@@ -185,7 +185,7 @@ fn system_calls_find_their_pages_or_say_so() {
     let backing = LocalMemory::new(bytes).unwrap();
     let (from, to) = std::os::unix::net::UnixStream::pair().unwrap();
     let Some(region) = map(bytes, RegionConfig::new(FRAMES), &backing) else { return };
-    // SAFETY: nobody else uses the region.
+    // SAFETY: nothing else uses the region.
     let all = unsafe { region.as_mut_slice() };
     let raw = rustix::io::write(&from, &all[..PAGE]);
     assert_eq!(raw, Err(rustix::io::Errno::FAULT), "the kernel cannot have a page brought");
@@ -223,7 +223,7 @@ fn with_handler_threads_any_system_call_finds_its_pages() {
     let config = RegionConfig { faults: Faults::Handlers(1), ..RegionConfig::new(FRAMES) };
     let Some(region) = map(bytes, config, &backing) else { return };
     let file = tempfile::tempfile().unwrap();
-    // SAFETY: nobody else uses the region.
+    // SAFETY: nothing else uses the region.
     let all = unsafe { region.as_mut_slice() };
     for (n, part) in all.chunks_mut(PAGE).enumerate() {
         part[0] = n as u8;
@@ -309,7 +309,7 @@ fn what_the_program_gives_up_itself_comes_as_it_was_stored() {
             libc::madvise(region.as_ptr().cast(), config.page_bytes, libc::MADV_DONTNEED)
         };
         assert_eq!(gone, 0);
-        // SAFETY: nobody else uses the region.
+        // SAFETY: nothing else uses the region.
         assert_eq!(&unsafe { region.as_mut_slice() }[..6], b"stored");
         assert_eq!(region.counters().vanished, 1);
     });

@@ -2,8 +2,8 @@
 //! file that `cargo xtask test` names, which counts it as skipped and not as passed.
 //!
 //! Continuous integration installs every program and Python module that is asked for here (`.ci/run`): where `CI=true`
-//! says that it runs, one that is missing is a failure. What a machine may lack for good, as a device or a privilege,
-//! is never one.
+//! says that it runs, one that is missing is a failure. A thing that a machine may lack for good, as a device or a
+//! privilege, is never one.
 
 use std::fmt::Display;
 use std::fs::OpenOptions;

@@ -9,8 +9,8 @@
 //!   registry: who is up ──► views      trouble: kills, power cuts, pauses, partitions, storage, messages
 //! ```
 //!
-//! What is checked: every payload is what was written as this version of this page; versions are as new as was asked
-//! for; nothing of a freed space is returned; what was acknowledged is readable while no more went down than its class
+//! Checks: every payload is what was written as this version of this page; versions are as new as was asked for;
+//! nothing of a freed space is returned; acknowledged pages are readable while no more went down than their class
 //! stands; a request ends in its time and is passed on four times at most; a shared page has one writer; frames sum up,
 //! others' pages leave the node's own their part, directory and hints stay in theirs; at rest directories and frames
 //! agree.

@@ -1,6 +1,6 @@
 //! Names that are lost for good, and salvaged from the disks as `trapeze salvage` does it ([`files::salvage`]).
 //!
-//! What must hold then: a file whose objects had a description on stable storage is back, whole, by the name that the
+//! Checks: a file whose objects had a description on stable storage is back, whole, by the name that the
 //! latest of them says or a later one of it; nothing is back by a name that it never had. After a clean stop all
 //! described files are back by their last names. One that was written without a sync may have lost an object in a crash
 //! before: it need not be whole. One of which an object is lost together with the names must not be, where another

@@ -1,8 +1,8 @@
 //! The world: machines, the network between them, and time.
 //!
 //! [`World::advance`] takes the next event, lets the model of what it is about act, steps the nodes that have
-//! something new, and takes what they put on their rings. It returns whenever whoever runs the world has something to
-//! do: a file operation that ended, a timer of its own.
+//! something new, and takes what they put on their rings. It returns whenever the code that runs the world has
+//! something to do: a file operation that ended, a timer of its own.
 //!
 //! Invariant: what happens is a function of the seed and of the calls made on the world; every random draw comes from
 //! a component's own stream, and machines are visited in the order of their ids.

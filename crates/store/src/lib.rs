@@ -14,8 +14,8 @@
 //! and so is every change before it. Opening puts all logs into the checkpoint and starts a new one, so what a crash
 //! tore is looked at once and never appended to.
 //!
-//! Whatever becomes of its files while nothing has them open, what is read is what was written or an error that says
-//! what is damaged: below redb every page has a sum (`sealed`), a log and the checkpoint each say what the other must
+//! Whatever becomes of its files while nothing has them open, a read gives the written value or an error that says what
+//! is damaged: below redb every page has a sum (`sealed`), a log and the checkpoint each say what the other must
 //! have (`log`, `recovery`), and `scrub` reads what nothing else does. One thing no store can tell by itself: that all
 //! of its files together are an older copy.
 //!

@@ -188,7 +188,7 @@ impl Inner {
     }
 }
 
-/// An object that is being opened: whoever waits for it is told, however it ends.
+/// An object that is being opened: all that wait for it are told, however it ends.
 struct Opening {
     inner: Rc<Inner>,
     object: Rc<Object>,

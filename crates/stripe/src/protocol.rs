@@ -123,7 +123,7 @@ impl Role {
     }
 }
 
-/// The place of an object in its file; kept in its header for whoever must make sense of a disk alone.
+/// The place of an object in its file; kept in its header for a reader of the disk alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shape {
     /// Binary logarithm of the stripe unit in bytes.
@@ -181,7 +181,7 @@ pub struct ObjectRequest {
 /// Body of every reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ObjectReply {
-    /// Drawn anew in every incarnation of the server: whoever sees another one sends unstable data again.
+    /// Drawn anew in every incarnation of the server: a client that sees another one sends unstable data again.
     pub verifier: u64,
     /// Bytes of the object.
     pub length: u64,

@@ -1,4 +1,4 @@
-//! More is asked for at once than the cache holds: everybody is served all the same.
+//! More is asked for at once than the cache holds: all requests are served all the same.
 
 use crate::common::*;
 use std::cell::RefCell;

@@ -58,11 +58,11 @@ pub enum Kind {
     Hello = 4,
     /// Grants a session; with epoch 0 none: the asker's incarnation, and the greater one that is known.
     Welcome = 5,
-    /// The named session is not known here: whoever sent in it must ask for a new one.
+    /// The named session is not known here: its sender must ask for a new one.
     Reset = 6,
     /// Carries credits only, and shows that the sender is up.
     Credit = 7,
-    /// No call: a message for whoever reads the endpoint itself, best effort; its token, if any, names where its own
+    /// No call: a message for the reader of the endpoint itself, best effort; its token, if any, names where its own
     /// payload goes.
     Message = 8,
 }

@@ -1,8 +1,8 @@
 //! Which manager owns which site of the name space.
 //!
 //! A site is what moves between managers as a whole: the files whose id begins with its number. Each has an epoch that
-//! grows when it gets another owner, so that of two tables the later entry of each site is known, whoever told it. What
-//! a table says is only where to ask: whether a manager owns a site stands in its own store.
+//! grows when it gets another owner, so that of two tables the later entry of each site is known, from any source. A
+//! table says only where to ask: whether a manager owns a site stands in its own store.
 
 use crate::field::{Field, Output};
 use crate::{Decoder, FileId, NodeId, Short};
@@ -12,7 +12,7 @@ use alloc::collections::BTreeSet;
 /// Sites of a volume.
 pub const SITES: usize = 256;
 
-/// Who owns a site.
+/// The owner of a site.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SiteOwner {
     /// Grows with each new owner.

@@ -1,7 +1,7 @@
 //! The orders in which two processes may meet in the rings, all of them, by loom:
 //! `RUSTFLAGS="--cfg loom" cargo test -p endpoint --release --lib loom`.
 //!
-//! What the code writes with a plain copy is a loom cell here, so that loom also reports any read of a slot while its
+//! Plain copies of the code are writes of a loom cell here, so that loom also reports any read of a slot while its
 //! owner writes it.
 
 use super::*;

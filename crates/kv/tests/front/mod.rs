@@ -144,7 +144,7 @@ impl World {
         !self.down.contains(&node)
     }
 
-    /// Tells all nodes who is there, and waits until everybody has told everybody.
+    /// Tells all nodes the members, and waits until all have told each other.
     pub fn next_view(&mut self) {
         self.view += 1;
         let view = self.view();

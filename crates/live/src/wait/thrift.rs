@@ -48,7 +48,7 @@ pub struct Thrift {
     /// Another thread wanted the processor, or the peer was on it: this says nothing of looking.
     void: bool,
     measured: u32,
-    /// What an arrival costs, by the way.
+    /// Processor time of an arrival, by strategy.
     look_ns: Option<u64>,
     sleep_ns: Option<u64>,
 }

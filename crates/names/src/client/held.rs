@@ -163,7 +163,7 @@ impl Client {
             let (_all, registration) = self.stop_holding(manager, registration).await?;
             self.claim_locks(manager).await?;
             self.claim_opens(manager).await?;
-            // The manager goes by what it was told now: whoever closes again closes anew.
+            // The manager goes by what it was told now: a later close closes anew.
             let elsewhere = |file: &FileId| self.manager_of(*file) != manager;
             self.0.unsure_closes.borrow_mut().retain(|(file, _), _| elsewhere(file));
             self.set_registration(manager, Some(registration));

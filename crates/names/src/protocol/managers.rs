@@ -83,7 +83,7 @@ pub(crate) struct Import {
     pub epoch: u32,
     /// Drawn for each attempt to hand the site over.
     pub attempt: u64,
-    /// Nothing that came before counts.
+    /// Records of an earlier attempt do not count.
     pub first: bool,
     /// Records; none is the end.
     pub rows: Vec<Row>,

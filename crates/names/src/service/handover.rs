@@ -53,7 +53,7 @@ impl<O: Objects> Service<O> {
         let (append, clients) = self.manager.borrow_mut().give(site, owner, self.cx.wall())?;
         let posted = self.post(append).await;
         self.note(posted);
-        // A power cut could take the record back, so nobody is told, and nobody serves the site, before.
+        // A power cut could take the record back, so before the sync no node is told, and none serves the site.
         while self.sync().await.is_err() {
             self.cx.sleep(RETRY_INTERVAL).await;
         }

@@ -60,7 +60,7 @@ impl Walk {
 
 impl<O: Objects> Service<O> {
     pub(super) async fn walk_objects(self: Rc<Self>) {
-        // Damage here is found by whoever reads something; and what is set aside only stays longer.
+        // Damage here is found by readers; and objects set aside only stay longer.
         let uptime = self.manager.borrow().uptime().unwrap_or(0);
         let begun = self.cx.now();
         let mut walk = Walk { begun, uptime, noted: begun, ..Walk::default() };

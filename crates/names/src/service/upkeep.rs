@@ -30,7 +30,7 @@ pub(super) fn spawn<O: Objects>(service: &Rc<Service<O>>) {
     cx.spawn("names sync", async move {
         loop {
             syncs.cx.sleep(SYNC_INTERVAL).await;
-            // A failure is in the store's state, and everybody who asks for a sync is told.
+            // A failure is in the store's state, and every caller of a sync is told.
             let _ = syncs.sync().await;
             if syncs.cx.meta_room() > MetaRoom::Plenty {
                 // It is made again as soon as there is room for it.

@@ -179,7 +179,7 @@ impl Keeping {
         Err(silent.map_or(Gone::Lost, Gone::Unavailable))
     }
 
-    /// Gets those of the pages, by number and version, that come at once from whoever is asked first, all of them
+    /// Gets those of the pages, by number and version, that come at once from the holder asked first, all of them
     /// together: `landed` is told of each where it stands in `wanted`, its bytes and their checksum. Nothing is
     /// concluded from the absence of the others: they are to be [fetched](Keeping::fetch).
     pub async fn fetch_ahead<T: Transport>(

@@ -4,7 +4,7 @@ use crate::limits::{GUEST_AWAY_MAX, GUEST_FULL_SPAN};
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use wire::{NodeId, Time};
 
-/// One holder's. Only who works in the background, and whoever begins, note who the holder is.
+/// One holder's. Only background work, and the first use, note which node the holder is.
 #[derive(Debug, Default)]
 pub struct Standing {
     /// Counts its incarnations as this process sees them; 0 before it was reached.

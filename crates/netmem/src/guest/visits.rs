@@ -73,7 +73,7 @@ impl Visits {
         if pages.len() == GUEST_WEAK_MAX {
             keeping.raise_alarm(); // there may be more
         } else if keeping.weak_count(now) > pages.len() {
-            self.handle_unmended(now); // nobody can give the others now
+            self.handle_unmended(now); // no holder can give the others now
         }
         pages
     }

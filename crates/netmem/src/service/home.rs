@@ -220,7 +220,7 @@ impl Home {
         let fits = |holder: &&Holder| !avoid.contains(&Some(holder.node));
         let count = entry.holders.iter().filter(fits).count();
         if count == 0 {
-            // whoever asks has the only mirror, or was told by one that it has it not: not to be believed
+            // the asker has the only mirror, or was told by one that it has it not: not to be believed
             let own = entry.holders.iter().find(|holder| Some(holder.node) == avoid[0]);
             let unknown = Route::Back(GetReply::Unknown { settled: false });
             return own.map_or(unknown, |own| own.route(entry.version));
@@ -284,7 +284,7 @@ impl Home {
     }
 
     /// Another directory has granted the lease. Copies that were heard of before that are of before the grant, and
-    /// whoever has one is told.
+    /// each holder is told.
     fn enter_writer(&mut self, record: &Record) -> Verdict {
         let (id, Holder { node, incarnation, .. }) = (record.id, record.holder);
         self.leases.claim(id, Writer { node, incarnation }, record.version);

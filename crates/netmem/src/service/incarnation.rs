@@ -22,7 +22,7 @@ use wire::{NodeId, Time};
 pub struct Remains {
     /// Pages that are not to be had here any more, and were in the middle of something.
     busy: BTreeSet<PageId>,
-    /// Pages whose last version was durable nowhere: whoever flushes them is told.
+    /// Pages whose last version was durable nowhere: a flush of them fails.
     failed: BTreeSet<PageId>,
     /// More than can be remembered one by one.
     too_many: bool,

@@ -34,7 +34,7 @@ pub fn is_owed(what: u16) -> bool {
 }
 
 impl Notices {
-    /// Adds one. Says whether it did: when too many wait it is lost, and whoever relies on it finds out.
+    /// Adds one. Says whether it did: when too many wait it is lost, and the node that relies on it finds out.
     pub fn push(&mut self, to: NodeId, op: u16, record: Record) -> bool {
         let (count, most) = match is_owed(op) {
             true => (&mut self.owed, OWED_MAX),

@@ -67,7 +67,7 @@ impl Peers {
         self.latencies.retain(|node, _| !is_gone(*node));
     }
 
-    /// Nothing that was heard of holders is to be believed.
+    /// Nothing heard of holders is to be believed.
     pub fn forget_holders(&mut self) {
         self.guesses.forget_if(|_, _| true);
     }

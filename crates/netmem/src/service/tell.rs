@@ -188,7 +188,7 @@ impl Service {
         }
     }
 
-    /// The task that tells everybody, once for each view.
+    /// The task that tells all members, once for each view.
     pub(super) async fn tell_all(self) {
         loop {
             let changed = self.0.events.wait(Event::ViewChanged);

@@ -43,7 +43,7 @@ impl Service {
         overdue.into_iter().for_each(|node| self.free_owner(node));
     }
 
-    /// Asks everybody how old their frames are, and tells them the next epoch.
+    /// Asks all members how old their frames are, and tells them the next epoch.
     async fn plan(&self) {
         let number = self.0.epochs.borrow().next_number();
         let view = self.view();

@@ -346,7 +346,7 @@ impl Service {
         self.cx().reply(request, Answer::body(&reply.encode()));
     }
 
-    /// Takes a page from whoever writes to it and from all who have copies, and then grants it.
+    /// Takes a page from its writer and from all who have copies, and then grants it.
     async fn grant(&self, to: NodeId, lease: &Lease) -> LeaseReply {
         let writer = Writer { node: to, incarnation: lease.incarnation };
         let mut begun = self.begin_grant(writer, lease);
@@ -403,7 +403,7 @@ impl Service {
         }
     }
 
-    /// The newest version of whoever had the lease; `None` when it could not be given back.
+    /// The newest version of the earlier writer; `None` when it could not be given back.
     async fn revoke(&self, from: Writer, lease: &Lease) -> Option<Version> {
         let reply = if from.node == self.me() {
             self.give_back(lease).await

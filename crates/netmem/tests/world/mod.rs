@@ -101,7 +101,7 @@ impl World {
         (0..self.services.len()).filter(up).map(|at| &self.services[at])
     }
 
-    /// Until everybody has told everybody.
+    /// Until all nodes have told each other.
     pub fn settle(&mut self) {
         let services: Vec<Service> = self.live().cloned().collect();
         self.net.until(|| services.iter().all(Service::is_settled));
@@ -129,7 +129,7 @@ impl World {
         self.settle();
     }
 
-    /// A node that was given up hears of everybody again, in the next incarnation that the registry gives it.
+    /// A node that was given up hears of all members again, in the next incarnation that the registry gives it.
     pub fn come_back(&mut self, node: u16) {
         self.incarnations[usize::from(node) - 1] += 1;
         self.down.retain(|other| *other != node);

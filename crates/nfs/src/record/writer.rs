@@ -75,8 +75,8 @@ impl Outgoing {
 
 /// Records that wait to be written, oldest first.
 ///
-/// Whoever fills it looks at [`bytes`](Writer::bytes): a client that sends calls and reads no replies is not read from
-/// while much waits.
+/// The owner looks at [`bytes`](Writer::bytes): a client that sends calls and reads no replies is not read from while
+/// much waits.
 #[derive(Debug, Default)]
 pub struct Writer {
     waiting: VecDeque<Outgoing>,

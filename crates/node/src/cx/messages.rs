@@ -1,6 +1,6 @@
-//! Messages that are no calls, as HPDC'97 section 2 has them: best effort, for whoever reads the endpoint itself.
+//! Messages that are no calls, as HPDC'97 section 2 has them: best effort, for readers of the endpoint itself.
 //!
-//! They share the rings with the calls. So that a reader who is slow or gone keeps no call from arriving, only so many
+//! They share the rings with the calls. So that a reader that is slow or gone keeps no call from arriving, only so many
 //! entries of the receive ring may hold them; what comes beyond that is dropped and counted, as HPDC'97's adapter
 //! drops what its host does not keep up with. A node that has not asked for messages drops them all.
 

@@ -25,7 +25,7 @@ pub struct Setting {
     pub counts_uses: bool,
 }
 
-/// What happened to the accesses and the pages of a node, or of several.
+/// Counts of the accesses and the pages of a node, or of several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Accesses by source: own memory, another's, disk.
@@ -123,7 +123,7 @@ impl Cluster {
         mix(self.random)
     }
 
-    /// What happened at a node since the counters began.
+    /// Counts at a node since the counters began.
     pub fn counters(&self, at: usize) -> Counters {
         self.nodes[at].counters
     }
@@ -161,7 +161,7 @@ impl Cluster {
         let arrival =
             Arrival { id: page, version: VERSION, duplicate, reused, ..Arrival::default() };
         self.nodes[at].memory.install(self.now, arrival).unwrap();
-        // with holders enough a copy for own use is nobody's business
+        // with holders enough a copy for own use need not be registered
         let _ = self.register(at, page);
         if fetched.is_some() { 1 } else { 2 }
     }

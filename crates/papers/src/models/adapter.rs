@@ -153,7 +153,7 @@ pub(super) fn build(machine: &str, pricing: &str, policy: Policy) -> Station {
 const BURST_PACKETS: u64 = 64;
 const SHOWN: u64 = 14;
 
-/// What both adapters did.
+/// Logs of both adapters.
 fn logs(machine: &str, minimum: usize) -> [Vec<Record>; 2] {
     let mut station = build(machine, "constants", Policy::adaptive(minimum));
     station.nic.log = 10_000;

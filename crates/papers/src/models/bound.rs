@@ -1,9 +1,9 @@
-//! What a page takes at least over two buses and a network, without any overhead (HPDC'97, section 4.4 and Figure 8).
+//! Least time of a page over two buses and a network, without any overhead (HPDC'97, section 4.4 and Figure 8).
 
 use crate::constants::{Constants, Wanted};
 use crate::model::{AxisKind, Measure, Model, Point, Value};
 
-/// What presets of the HPDC paper have.
+/// Constants of presets of the HPDC paper.
 pub const CONSTANTS: [Wanted; 5] = [
     ("dma.overhead", "us"),
     ("dma.read", "MB/s"),

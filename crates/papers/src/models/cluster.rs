@@ -73,7 +73,7 @@ fn run(point: &Point, constants: &Constants) -> Vec<Value> {
     .to_vec()
 }
 
-/// What runs at a point.
+/// The run of a point.
 pub fn plan(point: &Point, constants: &Constants) -> Plan {
     let nodes = point.number("nodes") as usize;
     let fetches = point.simulate.unwrap_or(FETCHES).div_ceil(nodes as u64);

@@ -64,7 +64,7 @@ pub const STREAMS: Model = Model {
     ..Model::BARE
 };
 
-/// What the cache gains, and a forwarder against others (section 4.1). The row of [`super::ALL`].
+/// Gain of the cache, and a forwarder against others (section 4.1). The row of [`super::ALL`].
 pub const GAINS: Model = Model {
     name: "forward-gains",
     axes: &[BUS, BOARD, BYTES],

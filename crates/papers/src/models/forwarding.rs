@@ -30,7 +30,7 @@ const CONSTANTS: [Wanted; 17] = [
 /// Entries of a ring, and so packets inside at saturation (section 4: ring size 64).
 const RING: u32 = 64;
 const FULL_RING: &str = "full ring";
-/// What the paper says is enough (section 2.3).
+/// Bytes that are enough, as the paper says (section 2.3).
 const CLAIM_BYTES: f64 = 65_536.0;
 const KB: f64 = 1_024.0;
 
@@ -65,7 +65,7 @@ pub const MODEL: Model = Model {
     ..Model::BARE
 };
 
-/// What holds for all boards, from a preset.
+/// Constants of all boards, from a preset.
 pub fn host(constants: &Constants) -> Host {
     Host {
         packet_bytes: constants.get("host.packet"),

@@ -1,5 +1,5 @@
-//! What placement policies of network memory are worth ([`crate::cooperative`]): cooperative caching in the shape of
-//! OSDI'94 and SOSP'95, by the tables that nodes use.
+//! Value of placement policies of network memory ([`crate::cooperative`]): cooperative caching in the shape of OSDI'94
+//! and SOSP'95, by the tables that nodes use.
 
 use crate::constants::{Constants, Wanted};
 use crate::cooperative::{Counters, ROUNDS, Setting, Workload, sum};
@@ -9,7 +9,8 @@ const WORKLOADS: [&str; 6] =
     ["2 busy of 8", "half busy", "all over-committed", "one hog", "read-shared", "2 move on"];
 const POLICIES: [&str; 5] = ["none", "random", "N-chance", "GMS", "best of two"];
 
-/// What its presets have: the times of an access that finds its page in the node's own memory, in another's, on disk.
+/// Constants of its presets: the times of an access that finds its page in the node's own memory, in another's, on
+/// disk.
 const CONSTANTS: [Wanted; 3] =
     [("access.own", "us"), ("access.other", "us"), ("access.disk", "us")];
 

@@ -34,7 +34,7 @@ pub const MODEL: Model = Model {
     ..Model::BARE
 };
 
-/// What its presets have: how long the program computes for each page.
+/// Constants of its presets: how long the program computes for each page.
 const CONSTANTS: [Wanted; 1] = [("program.compute", "us")];
 
 fn named<T: Copy>(all: &[(&str, T)], name: &str) -> T {
@@ -61,8 +61,8 @@ mod tests {
         measure(order, known, Duration::from_micros(50), 1).access.as_nanos() as f64
     }
 
-    /// What is promised of prefetch: who reads in an order waits for a third as long at most, and who does not for at
-    /// most 2 % longer, whatever it says.
+    /// The promise of prefetch: a program that reads in an order waits for a third as long at most, and any other for
+    /// at most 2 % longer, whatever it says.
     #[test]
     fn who_reads_in_an_order_gains_and_nobody_else_loses() {
         for order in [Order::Sequential, Order::Strided] {

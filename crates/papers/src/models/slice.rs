@@ -102,7 +102,7 @@ fn stream(point: &Point, way: Direction) -> Vec<Value> {
     [Value::formula(total)].into_iter().chain(all).collect()
 }
 
-/// Megabytes of a file that nobody says anything about.
+/// Megabytes of a file by default.
 const WHOLE: u64 = 64;
 
 fn whole(point: &Point, _: &Constants) -> Vec<Value> {

@@ -7,7 +7,7 @@ use crate::report::svg::{Arrow, Boxes, Node, Words};
 use nic::{Buffers, CacheConfig, PayloadCache, Reuse, State};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// What can happen to a buffer.
+/// Operations on a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Operation {
     Attach,

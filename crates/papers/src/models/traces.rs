@@ -153,7 +153,7 @@ fn engine_title(engine: Engine) -> &'static str {
     }
 }
 
-/// What each engine was started for while two hosts sent each other pages, in the order of the first times.
+/// Work that each engine was started for while two hosts sent each other pages, in the order of the first times.
 fn started() -> Vec<(Engine, &'static str)> {
     let mut station = build("as500", "constants", Policy::adaptive(512));
     station.nic.log = 1_000;

@@ -16,7 +16,7 @@ pub struct Board {
     /// Rate at which the two accesses of an instruction are counted, in MHz: the memory's on the LANai-4, the
     /// processor's on the others (the paper's own numbers in Table 2 need it so).
     pub access_mhz: f64,
-    /// What a packet takes of the bus for each crossing and of the firmware, beside the model (fitted to Table 2).
+    /// Cost of a packet on the bus for each crossing and in the firmware, beside the model (fitted to Table 2).
     pub extra: Extra,
 }
 
@@ -29,7 +29,7 @@ pub struct Extra {
     pub packet_us: f64,
 }
 
-/// What holds for all boards.
+/// Constants of all boards.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Host {
     /// Bytes of a payload.
@@ -55,7 +55,7 @@ pub struct Host {
 pub struct Slot {
     /// Packet, from 0.
     pub packet: usize,
-    /// What happens.
+    /// The transfer.
     pub work: Work,
     /// The first or the second of the two memory cycles in each processor cycle.
     pub cycle: usize,
@@ -65,7 +65,7 @@ pub struct Slot {
     pub end: Picos,
 }
 
-/// What occupies a memory cycle (Figure 2 of the paper).
+/// A transfer that occupies a memory cycle (Figure 2 of the paper).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// From the network to the adapter (A1).

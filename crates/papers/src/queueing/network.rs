@@ -7,11 +7,11 @@
 /// One service centre of a network.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Centre {
-    /// What it is, as tables show it.
+    /// Its name in tables.
     pub name: String,
     /// How often each packet visits it.
     pub visits: u32,
-    /// What one visit takes without waiting, in microseconds.
+    /// Time of one visit without waiting, in microseconds.
     pub service_us: f64,
 }
 

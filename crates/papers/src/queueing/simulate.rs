@@ -9,7 +9,7 @@ use sim::queue::{Picos, Queue};
 use sim::random::Random;
 use std::collections::VecDeque;
 
-/// What to run.
+/// Parameters of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Plan {
     /// How packets arrive and are served.
@@ -33,7 +33,7 @@ pub enum Load {
     Window(u32),
 }
 
-/// What came out.
+/// Results of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
     /// Departures a second.

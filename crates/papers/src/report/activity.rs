@@ -11,7 +11,7 @@ pub struct Activity {
     pub machine: String,
     /// The engine; of one machine and engine no two overlap.
     pub engine: String,
-    /// What kind: control message, payload, instructions. Kinds have colours.
+    /// Its kind: control message, payload, instructions. Kinds have colours.
     pub kind: String,
     /// When it began.
     pub start: Picos,
@@ -19,7 +19,7 @@ pub struct Activity {
     pub end: Picos,
     /// Which packet, for example; written on the stripe where there is room.
     pub label: String,
-    /// What a trace shows when it is selected: bytes, for example.
+    /// Details that a trace shows when it is selected: bytes, for example.
     pub details: Vec<(&'static str, String)>,
 }
 

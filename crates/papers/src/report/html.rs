@@ -7,7 +7,7 @@ use super::{Figure, Table};
 pub struct Section {
     /// Its heading.
     pub title: String,
-    /// What it shows.
+    /// Its figures and tables.
     pub items: Vec<Item>,
 }
 

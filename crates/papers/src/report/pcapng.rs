@@ -38,7 +38,7 @@ pub struct Packet<'p> {
     pub at: Picos,
     /// Which way.
     pub direction: Direction,
-    /// What is kept of it; the control message first.
+    /// Its bytes that are kept; the control message first.
     pub bytes: &'p [u8],
     /// How long it was; at least as long as what is kept.
     pub length: u32,

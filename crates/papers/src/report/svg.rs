@@ -2,7 +2,7 @@
 //!
 //! A figure is a title, a sentence that explains it, and one of four drawings: lines over an axis, bars, stripes (what
 //! an engine did when), boxes with arrows. Colours are classes with a light and a dark value each; a series also has a
-//! dash or a shape of its own, so that nobody needs to tell colours apart.
+//! dash or a shape of its own, so that readers need not tell colours apart.
 
 mod axes;
 mod bars;
@@ -31,20 +31,20 @@ pub struct Figure {
     pub name: String,
     /// One line.
     pub title: String,
-    /// What to see in it.
+    /// Its message, in a sentence.
     pub sentence: String,
     /// The drawing.
     pub drawing: Drawing,
 }
 
-/// What a figure shows.
+/// Kinds of figures.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Drawing {
     /// Curves and points.
     Lines(LineChart),
     /// Groups of bars.
     Bars(BarChart),
-    /// What each engine did when.
+    /// Activities of engines over time.
     Stripes(Stripes),
     /// Parts and what flows between them.
     Boxes(Boxes),

@@ -16,7 +16,7 @@ pub enum Origin {
 /// One number.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// What it is.
+    /// The quantity.
     pub what: String,
     /// Its unit; of all three values.
     pub unit: String,
@@ -30,7 +30,7 @@ pub struct Row {
     pub band_percent: Option<f64>,
     /// Whether something was fitted to it.
     pub origin: Origin,
-    /// What else there is to say: a contradiction in the paper, for example.
+    /// A remark: a contradiction in the paper, for example.
     pub note: String,
 }
 
@@ -41,7 +41,7 @@ pub struct Table {
     pub name: String,
     /// One line.
     pub title: String,
-    /// What to see in it.
+    /// Its message, in a sentence.
     pub sentence: String,
     /// How many constants were fitted to its rows.
     pub constants: usize,

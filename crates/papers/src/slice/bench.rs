@@ -1,4 +1,4 @@
-//! What the client does, as `dd` does it: one call after the other.
+//! The client's calls, as `dd` makes them: one after the other.
 
 use super::Setup;
 use endpoint::Frame;
@@ -57,7 +57,7 @@ impl Until {
     }
 }
 
-/// What a stream came to.
+/// Result of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Measured {
     /// Bytes a second.
@@ -80,7 +80,7 @@ pub struct Bench {
     world: World,
     file: FileId,
     handle: Handle,
-    /// What each call writes, and every call must read.
+    /// Bytes that each call writes, and that every read must give.
     data: Frame,
     calls: u64,
     written: u64,
@@ -234,7 +234,7 @@ impl Bench {
         Mark { at: self.world.now(), bytes, client, servers }
     }
 
-    /// What passed between the first and the last mark.
+    /// Rates between the first and the last mark.
     fn measured(&self, marks: &[Mark]) -> Measured {
         let (from, to) = (&marks[0], &marks[marks.len() - 1]);
         let span = seconds(to.at.since(from.at));

@@ -28,7 +28,7 @@ const SERVER_BYTES: usize = 160 << 20;
 const CACHE_BYTES: usize = 128 << 20;
 const MANAGER: NodeId = NodeId(1);
 
-/// What a cluster's machines are.
+/// Hardware of a cluster's machines.
 #[derive(Clone, Debug)]
 pub struct Machines {
     /// The client.

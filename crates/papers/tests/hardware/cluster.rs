@@ -1,4 +1,4 @@
-//! Clusters that fetch from each other: a run is its seed, and who is added changes nobody else's luck.
+//! Clusters that fetch from each other: a run is its seed, and an added node changes no other's luck.
 
 use papers::speed;
 use sim::hardware::fetching::{Fetching, Plan};

@@ -91,8 +91,8 @@ fn bursts_hit_always_when_the_cache_is_twice_the_ring() {
     }
 }
 
-/// An agent that holds packets gives entries back at once and stops nobody: a burst that is longer than the cache
-/// misses, and what arrives is right all the same.
+/// An agent that holds packets gives entries back at once and stops no other: a burst that is longer than the cache
+/// misses, and the bytes that arrive are right all the same.
 #[test]
 fn an_agent_that_holds_packets_loses_hits_and_no_bytes() {
     let end = end_host(PAGE);

@@ -4,8 +4,9 @@
 use super::*;
 
 impl Pager {
-    /// Stores written pages of the older half of the staging area, some of them; how many. There nobody can write them
-    /// any more, and few come back; a page that is stored while it is mapped would often be written and stored again.
+    /// Stores written pages of the older half of the staging area, some of them; how many. There no thread can write
+    /// them any more, and few come back; a page that is stored while it is mapped would often be written and stored
+    /// again.
     /// `cursor` is how far the keeper has looked.
     pub fn clean(&self, context: &mut Context, cursor: &mut u64) -> Result<usize, StoreError> {
         let mut cleaned = 0;
@@ -42,8 +43,8 @@ impl Pager {
         }
     }
 
-    /// Has the backing keep the page as safely as it promises. What it has of a written one is worth nothing any more:
-    /// that is stored anew. False when somebody has the page in hand: he may be waiting for what the keeper does next.
+    /// Has the backing keep the page as safely as it promises. Its copies of a written one are worth nothing any more:
+    /// that is stored anew. False when a thread has the page in hand: that may be waiting for the keeper's next step.
     pub fn mend(&self, context: &mut Context, page: usize) -> Result<bool, FetchError> {
         let Some(held) = self.table.try_lock(page, |_| true) else { return Ok(false) };
         let (source, buffer) = context.parts();

@@ -2,7 +2,7 @@
 //! answer is there. No other thread has a part in it on this side, so that a fault costs no wake here.
 //!
 //! To the holder it is a node without an id, which is given one. A line whose link broke is of no use any more: another
-//! one is made by somebody who may allocate.
+//! one is made by a thread that may allocate.
 
 use super::super::limits::{LINE_CALLS, LINE_ENTRIES, LOOKS_PER_TURN, SHARES_TURNS};
 use endpoint::limits::PAGE_BYTES;
@@ -106,7 +106,7 @@ pub struct Line {
 unsafe impl Send for Line {}
 
 impl Line {
-    /// Connects to whoever listens at `address`, with a pool of `pages` pages.
+    /// Connects to the node that listens at `address`, with a pool of `pages` pages.
     pub fn connect(address: &Address, config: LineConfig, pages: usize) -> io::Result<Line> {
         let region = MemfdRegion::create("trapeze-line", pages)?;
         region.touch()?;

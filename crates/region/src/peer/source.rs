@@ -14,7 +14,7 @@ use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Waker};
 use wire::Time;
 
-/// Looks for room among what holders are to forget: the keeper makes some meanwhile.
+/// Looks for room among pages that holders are to forget: the keeper makes some meanwhile.
 const FORGETS_MAX: u32 = 100;
 
 /// State for one thread at a time.
@@ -23,7 +23,7 @@ pub struct PeerSource {
     lines: Lines,
 }
 
-/// The ways themselves. Whoever asks over them waits in place.
+/// The ways themselves. A thread that asks over them waits in place.
 struct Lines {
     shared: Arc<Shared>,
     ways: Box<[Option<Connection>]>,
@@ -121,7 +121,7 @@ impl Transport for Lines {
     }
 }
 
-/// What is asked over lines never waits for anybody else to go on.
+/// Polls requests over lines, which never wait for another task to go on.
 fn at_once<T>(asks: impl Future<Output = T>) -> T {
     match pin!(asks).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answer) => answer,

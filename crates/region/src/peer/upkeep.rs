@@ -15,7 +15,7 @@ use std::time::Duration;
 /// The keeper's own connections, and when each holder is due.
 pub struct PeerUpkeep {
     shared: Arc<Shared>,
-    /// Of its own ways, where nobody waits: a holder that does not answer costs no processor.
+    /// Of its own ways, where no fault waits: a holder that does not answer costs no processor.
     unhurried: PeerConfig,
     page_bytes: usize,
     ways: Box<[Option<Connection>]>,
@@ -72,7 +72,7 @@ impl PeerUpkeep {
         }
     }
 
-    /// Tells a holder what it is to forget. What it may not have heard of is told again.
+    /// Tells a holder which pages to forget. Messages that it may not have heard are repeated.
     fn tell(&mut self, at: usize) {
         loop {
             let due = self.shared.keeping().take_obsolete(at, GUEST_DROPS_AT_ONCE);

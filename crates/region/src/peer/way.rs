@@ -1,4 +1,4 @@
-//! What is asked over a line, and how a thread that must not make a line gets another one.
+//! Requests over a line, and how a thread that must not make a line gets another one.
 
 use super::super::limits::{AHEAD_BYTES, LINE_CALLS, LINE_PAGES, VISIT_DEADLINE};
 use super::line::Answered;
@@ -73,7 +73,7 @@ impl Connection {
         self.line.set_deadline(VISIT_DEADLINE);
     }
 
-    /// What the last [`get`](Way::get) has found, or the nth of the last [`answers`](Way::answers).
+    /// The page that the last [`get`](Way::get) has found, or the nth of the last [`answers`](Way::answers).
     pub fn landed(&self, nth: usize, bytes: usize) -> &[u8] {
         &self.frames[nth].as_deref().expect("a page has landed there")[..bytes]
     }
@@ -86,7 +86,7 @@ impl Connection {
         found[0]
     }
 
-    /// Asks for pages, without waiting. What they come to is in the answers.
+    /// Asks for pages, without waiting. The results are in the answers.
     pub fn post(&mut self, deadline: Duration, wanted: &[Wanted]) {
         let bodies: ArrayVec<Body, LINE_CALLS> =
             wanted.iter().map(|wanted| get_body(*wanted, self.line.node())).collect();
@@ -205,7 +205,7 @@ pub struct Mailbox {
 #[derive(Debug, Default)]
 struct Mail {
     fresh: Option<Connection>,
-    /// What the fresh one has replaced, to be taken apart by the keeper.
+    /// The connection that the fresh one has replaced, to be taken apart by the keeper.
     used: Option<Connection>,
 }
 

@@ -21,7 +21,7 @@ const PAGE: usize = 4096;
 /// Frames for messages, besides those for pages.
 const SPARE_PAGES: usize = 2048;
 
-/// What a lender's process is started with: its id, address and pages.
+/// Arguments of a lender's process: its id, address and pages.
 const LENDS: &str = "TRAPEZE_TEST_LENDS";
 
 /// Lends so many pages until `done`; `ready` hears the address.

@@ -1,8 +1,8 @@
 //! A cluster whose hosts fetch blocks from each other: each asks a random other one, at times of a Poisson process,
-//! and answers who asks it.
+//! and answers requests.
 //!
-//! What runs is the adapter's firmware on modelled hardware, and this program over the adapter's rings: a control
-//! message as request, the block's bytes as answer. The calls of `netrpc` are not in it.
+//! The adapter's firmware runs on modelled hardware, and this program over the adapter's rings: a control message as
+//! request, the block's bytes as answer. The calls of `netrpc` are not in it.
 
 use super::fabric::Link;
 use super::measure::Station;

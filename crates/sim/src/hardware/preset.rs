@@ -7,8 +7,8 @@
 //! rate = ["160 MB/s", "HPDC'97 section 4: 1.28 Gb/s"]
 //! ```
 //!
-//! What is wrong is an error with file, line and what is allowed: an unknown key, a missing one, a unit, a
-//! value out of its range, a number without a source.
+//! A mistake is an error with file, line and what is allowed: an unknown key, a missing one, a unit, a value out of its
+//! range, a number without a source.
 
 use super::flow::Rate;
 use super::units::{self, Kind};

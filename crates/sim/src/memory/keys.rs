@@ -104,7 +104,7 @@ impl Keys {
         front.into_iter().for_each(|front| front.courier.set_lease(incarnation, until));
     }
 
-    /// Time has passed: whether everybody `hears`, and all members of the view go by it.
+    /// Time has passed: whether all nodes hear (`hears`), and all members of the view go by it.
     pub fn note(&self, now: Picos, view: &View, hears: bool) {
         let settled = self.are_settled(view);
         if settled {

@@ -1,6 +1,6 @@
 //! An audit: a worker of a cluster that was started anew looks up, lists and reads all that it knows.
 //!
-//! What it is told must be right; whatever is refused is passed over. So an audit has an end also where a disk is lost.
+//! Its answers must be right; refusals are passed over. So an audit has an end also where a disk is lost.
 
 use super::choice::open_file;
 use super::*;

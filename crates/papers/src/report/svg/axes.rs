@@ -4,10 +4,10 @@ use super::WIDTH;
 use super::canvas::{Canvas, width};
 use crate::report::number::Ticks;
 
-/// What an axis is labelled with and where it ends.
+/// Label and ends of an axis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Axis {
-    /// What is counted.
+    /// The quantity.
     pub label: String,
     /// In which unit; may be empty.
     pub unit: String,

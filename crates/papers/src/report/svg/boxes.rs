@@ -35,7 +35,7 @@ pub struct Arrow {
     pub from: usize,
     /// Where it ends.
     pub to: usize,
-    /// What it means.
+    /// Its meaning.
     pub label: String,
     /// Pixels that its middle lies to the left of the straight way, seen along it.
     pub bend: f64,
@@ -48,7 +48,7 @@ pub struct Arrow {
 pub struct Words {
     /// Its middle.
     pub at: (f64, f64),
-    /// What it says.
+    /// The text.
     pub text: String,
 }
 

@@ -10,7 +10,7 @@ pub struct LineChart {
     pub x: Axis,
     /// The vertical axis.
     pub y: Axis,
-    /// What is drawn, the first at the back.
+    /// Curves and points, the first at the back.
     pub series: Vec<Series>,
     /// Horizontal lines with a name.
     pub marks: Vec<Mark>,
@@ -43,7 +43,7 @@ pub enum Style {
 pub struct Mark {
     /// Where.
     pub at: f64,
-    /// What it is.
+    /// Its label.
     pub label: String,
 }
 
@@ -73,7 +73,7 @@ impl LineChart {
         area.draw_x(canvas, &self.x, &x_ticks).max(legend_end)
     }
 
-    /// What the legend says, in the order of first appearance: one line for all series of a colour.
+    /// Entries of the legend, in the order of first appearance: one line for all series of a colour.
     fn entries(&self) -> Vec<(&str, usize)> {
         let mut entries: Vec<(&str, usize)> = Vec::new();
         for series in &self.series {

@@ -15,7 +15,7 @@ pub struct Stripes {
     pub kinds: Vec<String>,
 }
 
-/// What one engine did.
+/// Activities of one engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lane {
     /// The engine.

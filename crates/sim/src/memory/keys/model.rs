@@ -41,7 +41,7 @@ struct Known {
     present: Option<(Picos, u64)>,
     /// When it may have vanished last.
     danger: Picos,
-    /// Not everybody knows yet who its owner is: whatever is written may be with an earlier one.
+    /// Some nodes do not know yet which is its owner: a write may be with an earlier one.
     moves: bool,
     /// Deletions that may be made still.
     deletes: u32,
@@ -84,7 +84,7 @@ pub struct KeyModel {
     writes: BTreeMap<u64, Write>,
     keys: BTreeMap<u64, Known>,
     serial: u64,
-    /// Not everybody knows yet who owns what.
+    /// Some nodes do not know yet which owns what.
     moving: bool,
     /// Violations so far.
     pub violations: Vec<String>,
