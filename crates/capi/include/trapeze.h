@@ -23,7 +23,7 @@
 // Of tpz_call_t: not to be executed twice, whatever the network does. For everything that changes something.
 #define TPZ_ONCE 1
 
-// Of tpz_options_t: TCP without encryption, open to anybody. Only for networks that nobody else is in.
+// Of tpz_options_t: TCP without encryption, open to any peer. Only for networks without other users.
 #define TPZ_INSECURE 1
 
 // How to wait: spin as long as that pays, then sleep.
@@ -151,7 +151,7 @@ typedef struct tpz_ep_t tpz_ep_t;
 // A payload frame: some bytes of an endpoint's payload memory, in one piece and aligned to a page. Peers of this
 // machine read it where it is; nothing is copied on the way out.
 //
-// A frame belongs to whoever was last given it: to the program after tpz_frame_alloc(), to the message after
+// A frame belongs to the side that was last given it: to the program after tpz_frame_alloc(), to the message after
 // tpz_attach_sendmsg(), to the call after tpz_call(), to the program again when a completion or a reply brings it.
 typedef struct tpz_frame_t tpz_frame_t;
 
@@ -192,7 +192,7 @@ typedef struct {
   tpz_frame_t *into;
 } tpz_call_t;
 
-// What a call came to.
+// Result of a call.
 typedef struct {
   // TPZ_OK when there is a reply. Otherwise why there is none: TPZ_ETIMEDOUT, TPZ_EHOSTDOWN (both: it may have been
   // executed), TPZ_ECONNREFUSED, TPZ_ENOBUFS (both: it was not), TPZ_EPROTO, TPZ_ECANCELED.
@@ -212,7 +212,7 @@ typedef struct {
 // Called once for every call that tpz_call() took; `reply` is there during the callback only, its frames stay.
 typedef void (*tpz_reply_fn_t)(const tpz_reply_t *reply, void *arg);
 
-// What an endpoint joins a cluster with: `tpz_cluster_options_t options = {.size = sizeof options, .cluster =
+// Options of an endpoint in a cluster: `tpz_cluster_options_t options = {.size = sizeof options, .cluster =
 // "tcp:10.0.0.1:7400", .lend_bytes = 64 << 20, .listen = "10.0.0.9:7500", .key = key};`
 typedef struct {
   // sizeof(tpz_cluster_options_t).
@@ -237,7 +237,7 @@ typedef struct {
   uint32_t reserved_too;
 } tpz_cluster_options_t;
 
-// What an endpoint is opened with: `tpz_options_t options = {.size = sizeof options, .node = 1, .listen = "..."};`
+// Options of an endpoint: `tpz_options_t options = {.size = sizeof options, .node = 1, .listen = "..."};`
 typedef struct {
   // sizeof(tpz_options_t).
   uint32_t size;
@@ -260,7 +260,7 @@ typedef struct {
   uint32_t reserved;
 } tpz_options_t;
 
-// What happened at an endpoint since it was opened.
+// Counters of an endpoint since it was opened.
 typedef struct {
   // Messages handed to the link, those of calls included.
   uint64_t sent;
@@ -306,9 +306,10 @@ typedef struct {
   uint32_t durability;
   // Got: TPZ_FROM_HERE or TPZ_FROM_PEER.
   uint32_t source;
-  // What came of it: TPZ_OK; TPZ_ENOENT (nobody knows the page), TPZ_ENODATA (the version is lost with those who had
+  // Result: TPZ_OK; TPZ_ENOENT (no node knows the page), TPZ_ENODATA (the version is lost with the nodes that had
   // it), TPZ_ESTALE (its space was freed), TPZ_EEXIST (a version as new is known), TPZ_EACCES (the space is
-  // another's), TPZ_ENOSPC, TPZ_ENOMEM (no room), TPZ_EAGAIN (who knows does not answer), TPZ_ECANCELED.
+  // another's), TPZ_ENOSPC, TPZ_ENOMEM (no room), TPZ_EAGAIN (the node that has or knows it
+  // does not answer), TPZ_ECANCELED.
   int code;
 } tpz_page_op_t;
 
@@ -366,7 +367,7 @@ typedef struct {
   uint16_t reserved[3];
 } tpz_region_options_t;
 
-// What happened in a region, in pages.
+// Counters of a region, in pages.
 typedef struct {
   // Faults of the program.
   uint64_t faults;
@@ -385,7 +386,7 @@ typedef struct {
 // Called for every request of a channel; the request is the handler's to answer.
 typedef void (*tpz_handler_fn_t)(tpz_request_t *request, void *arg);
 
-// What a request asks.
+// A request's source and arguments.
 typedef struct {
   // The caller.
   uint16_t source;
@@ -479,7 +480,7 @@ int tpz_add_peer(const tpz_ep_t *ep,
 
 // Moves messages, runs the callbacks of what has happened, and returns as soon as something has: a callback ran, a
 // message waits for tpz_get_rcvmsg(), or another thread called tpz_wake(). Otherwise waits for `timeout_ms`
-// milliseconds, then returns TPZ_ETIMEDOUT; 0 only looks, -1 waits for ever. What is posted leaves in here.
+// milliseconds, then returns TPZ_ETIMEDOUT; 0 only looks, -1 waits for ever. Posted messages leave in here.
 //
 // Needs:
 // `ep` is open.
@@ -489,7 +490,7 @@ int tpz_poll(const tpz_ep_t *ep,
 // Has tpz_poll() return, now or the next time. From any thread, as long as the endpoint is open.
 //
 // Needs:
-// `ep` is NULL or open, and nobody closes it meanwhile.
+// `ep` is NULL or open, and no thread closes it meanwhile.
 int tpz_wake(const tpz_ep_t *ep);
 
 // Writes the counters to `*counters`.
@@ -498,7 +499,7 @@ int tpz_wake(const tpz_ep_t *ep);
 // `ep` is open, `counters` can be written.
 int tpz_counters(const tpz_ep_t *ep, tpz_counters_t *counters);
 
-// What the number of an error means. Never NULL; the text is there for ever.
+// The meaning of an error number. Never NULL; the text is there for ever.
 const char *tpz_strerror(int code);
 
 // The number of this thread's last error: why a function that returns a pointer returned NULL. TPZ_OK when there was
@@ -567,9 +568,9 @@ int tpz_memory_start(const tpz_ep_t *ep,
 // `ep` is open.
 uint64_t tpz_incarnation(const tpz_ep_t *ep);
 
-// Says who takes part, this endpoint included. `number` grows with every change, and all are told the same. Where the
-// others are is for tpz_add_peer(). Who of them is up is the program's to know: pages of a member that is not in the
-// view any more are mirrored again from where they still are.
+// Sets the members of network memory, this endpoint included. `number` grows with every change, and all are told the
+// same. Addresses of the others are for tpz_add_peer(). The program has to know which of them are up: pages of a
+// member that is not in the view any more are mirrored again from where they still are.
 //
 // Needs:
 // `ep` is open, `members` has `count` members.
@@ -779,8 +780,8 @@ int tpz_check_xmit_complete(const tpz_ep_t *ep);
 int tpz_region_map(const tpz_region_options_t *options,
                    tpz_region_t **region);
 
-// Unmaps a region. What its file has stays; call tpz_region_sync() before if the file is to have everything. What its
-// holders have is of no use any more. NULL is nothing.
+// Unmaps a region. Its file stays as it is; call tpz_region_sync() before if the file is to have everything. Pages at
+// its holders are of no use any more. NULL is nothing.
 //
 // Needs:
 // `region` is NULL or mapped; no thread uses it or its memory from now on.
@@ -851,7 +852,7 @@ int tpz_region_sync(const tpz_region_t *region);
 int tpz_region_counters(const tpz_region_t *region, tpz_region_counters_t *counters);
 
 // From now on the endpoint keeps pages for regions of others (their `holders`), as much as fits into `pages` pages of
-// 4096 bytes of its payload memory, as long as it is polled. What it keeps is gone with it. TPZ_EBUSY when it does so
+// 4096 bytes of its payload memory, as long as it is polled. These pages are gone with it. TPZ_EBUSY when it does so
 // already.
 //
 // Needs:

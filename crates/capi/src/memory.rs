@@ -61,7 +61,8 @@ pub struct tpz_page_op_t {
     pub source: u32,
     /// Result: TPZ_OK; TPZ_ENOENT (no node knows the page), TPZ_ENODATA (the version is lost with the nodes that had
     /// it), TPZ_ESTALE (its space was freed), TPZ_EEXIST (a version as new is known), TPZ_EACCES (the space is
-    /// another's), TPZ_ENOSPC, TPZ_ENOMEM (no room), TPZ_EAGAIN (its directory does not answer), TPZ_ECANCELED.
+    /// another's), TPZ_ENOSPC, TPZ_ENOMEM (no room), TPZ_EAGAIN (the node that has or knows it
+    /// does not answer), TPZ_ECANCELED.
     pub code: c_int,
 }
 

@@ -219,8 +219,8 @@ impl Files {
         self.cx.front_done(front, result);
     }
 
-    /// An operation whose application gave up has ended. Errors of giving back are told to none: the manager then keeps
-    /// an open for this client until its lease ends.
+    /// An operation whose application gave up has ended. Errors of giving back are not told: the manager then keeps an
+    /// open for this client until its lease ends.
     async fn settle(&self, afterwards: Afterwards, outcome: Result<FileReply, Errno>) {
         match (afterwards, outcome) {
             (Afterwards::Untold(open, before), Err(_)) => {

@@ -141,7 +141,7 @@ impl Files {
         entry
     }
 
-    /// Another client took away the last name, still believed in here, of a file: an opener by a remembered name gets
+    /// Another client took away a file's last name, which is still believed in here: an opener by that name gets
     /// ESTALE once. A kernel looks the name up again then; one that has the file open finds it at the second try.
     async fn replaced(
         &self,

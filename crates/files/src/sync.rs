@@ -5,7 +5,7 @@
 //!   the close of one descriptor, and others, maps and children of a fork may have the file open, without a name too.
 //!   Until then the manager knows that its length is a hint, and each opener asks the objects.
 //! - *fsync*: every byte is on stable storage, and so is the name if this mount changed it. Changes before that a power
-//! cut took are told once, by an fsync of each file and directory that they may concern.
+//!   cut took are told once, by an fsync of each file and directory that they may concern.
 //!
 //! A write that could not be kept is reported by the next of these, once for each open handle.
 

@@ -8,8 +8,8 @@ fn setup(machines: Result<Machines, String>, servers: u16, disks: u16) -> Setup 
     Setup { machines: machines.unwrap(), servers, disks, seed: 1 }
 }
 
-/// Written bytes come back from the disks of servers that started anew, all the same ([`Bench::read`] compares), and a
-/// run is a function of its seed.
+/// Written bytes come back from the disks of servers that started anew, unchanged ([`Bench::read`] compares), and a run
+/// is a function of its seed.
 #[test]
 fn a_file_comes_back_and_a_seed_is_a_run() {
     let run = || {

@@ -1,6 +1,6 @@
 //! The library that `trapeze run` puts before a program (LD_PRELOAD of ld.so(8)): large anonymous memory that the
 //! program asks for, by mmap(2) or malloc(3), is in one region with one budget of frames, served by handler threads, so
-//! that its system
+//! that its system calls work as before.
 //!
 //! | part | what it does |
 //! | --- | --- |

@@ -236,8 +236,8 @@ impl Sockets {
         Ok(true)
     }
 
-    /// Closes the connection that holds most, as long as connections together hold more than they may; and of a tenant
-    /// that they left no room one that stands still.
+    /// Closes the connection that holds most, as long as connections together hold more than they may; and,
+    /// of a tenant without room left, one that stands still.
     fn relieve(&mut self, moment: Moment) {
         while let Some(excess) = self.workplace.excess() {
             let Some(at) = self.holder(excess, |_| true) else { break };
