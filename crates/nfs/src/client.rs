@@ -1,4 +1,4 @@
-//! A client of NFSv3, MOUNT and NLM on a stream: calls as bytes, replies matched to them by xid.
+//! A client of NFSv3, MOUNT, NLM and port mappers on a stream: calls as bytes, replies matched to them by xid.
 //!
 //! It has no socket, clock or timer, so that tests, `bench nfs` and a simulated client encode the same calls:
 //!
@@ -15,6 +15,7 @@
 
 mod input;
 mod request;
+pub mod session;
 
 pub use input::RecordTooLong;
 pub use request::{Called, Request};
@@ -26,7 +27,7 @@ use crate::xdr::{Garbage, Xdr, decoded, padding};
 use input::Input;
 use std::collections::BTreeMap;
 
-/// The caller that every call names (AUTH_SYS).
+/// The caller that a call names (AUTH_SYS).
 #[derive(Clone, Debug, Default)]
 pub struct Caller {
     /// The machine's name for itself.
@@ -112,7 +113,7 @@ impl<'a> Reply<'a> {
     pub fn nfs(&self) -> Result<v3::Results<'a>, ReplyError> {
         match self.called {
             Called::Nfs(procedure) => Ok(v3::Results::decode(procedure, self.results()?)?),
-            Called::Mount(_) | Called::Lock(_) => Err(ReplyError::Garbage),
+            Called::Mount(_) | Called::Lock(_) | Called::Port => Err(ReplyError::Garbage),
         }
     }
 }
@@ -137,10 +138,31 @@ impl Client {
     /// Appends the record of a new call to `out`, to be sent; its number.
     pub fn call(&mut self, request: &Request<'_>, out: &mut Vec<u8>) -> u32 {
         let xid = self.next_xid();
-        let record = self.record(xid, request);
+        let record = record(&self.caller, xid, request);
+        self.begin(xid, request, record, out)
+    }
+
+    /// As [`call`](Client::call), in the name of another caller than the client's own.
+    pub fn call_as(&mut self, caller: &Caller, request: &Request<'_>, out: &mut Vec<u8>) -> u32 {
+        let xid = self.next_xid();
+        self.begin(xid, request, record(caller, xid, request), out)
+    }
+
+    fn begin(
+        &mut self,
+        xid: u32,
+        request: &Request<'_>,
+        record: Vec<u8>,
+        out: &mut Vec<u8>,
+    ) -> u32 {
         out.extend_from_slice(&record);
         self.in_flight.insert(xid, InFlight { called: request.called(), record });
         xid
+    }
+
+    /// The call's reply is not waited for any more: when it comes, it is one for no call in flight.
+    pub fn forget(&mut self, xid: u32) {
+        self.in_flight.remove(&xid);
     }
 
     /// Appends the record of a call in flight once more. `false`: its reply was polled.
@@ -201,20 +223,19 @@ impl Client {
             }
         }
     }
+}
 
-    fn record(&self, xid: u32, request: &Request<'_>) -> Vec<u8> {
-        let Caller { machine, uid, gid, groups } = &self.caller;
-        let system = System { stamp: 0, machine, uid: *uid, gid: *gid, groups: *groups };
-        let (program, version, procedure) = request.called().numbers();
-        let (arguments, data) = (request.arguments(), request.data());
-        let credential = Credential::System(system);
-        let mut record = crate::record::begin(256 + arguments.len() + data.len());
-        Call { xid, program, version, procedure, credential, arguments: &arguments }
-            .put(&mut record);
-        record.extend_from_slice(data);
-        record.resize(record.len() + padding(data.len()), 0);
-        let bytes = u32::try_from(record.len() - MARK_BYTES).expect("a call of less than 2 GiB");
-        record[..MARK_BYTES].copy_from_slice(&(LAST_FRAGMENT | bytes).to_be_bytes());
-        record
-    }
+fn record(caller: &Caller, xid: u32, request: &Request<'_>) -> Vec<u8> {
+    let Caller { machine, uid, gid, groups } = caller;
+    let system = System { stamp: 0, machine, uid: *uid, gid: *gid, groups: *groups };
+    let (program, version, procedure) = request.called().numbers();
+    let (arguments, data) = (request.arguments(), request.data());
+    let credential = Credential::System(system);
+    let mut record = crate::record::begin(256 + arguments.len() + data.len());
+    Call { xid, program, version, procedure, credential, arguments: &arguments }.put(&mut record);
+    record.extend_from_slice(data);
+    record.resize(record.len() + padding(data.len()), 0);
+    let bytes = u32::try_from(record.len() - MARK_BYTES).expect("a call of less than 2 GiB");
+    record[..MARK_BYTES].copy_from_slice(&(LAST_FRAGMENT | bytes).to_be_bytes());
+    record
 }

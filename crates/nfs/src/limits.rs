@@ -120,3 +120,20 @@ pub const NOTIFY_SPAN: Duration = Duration::from_secs(900);
 pub const GRACE_SPAN: Duration = Duration::from_secs(45);
 /// How long after the last client has heard of it, or has reclaimed a lock: clients reclaim all of theirs at once.
 pub const GRACE_QUIET_SPAN: Duration = Duration::from_secs(5);
+
+/// How long a foreign server may take to accept a connection: three SYNs of Linux, after 0, 1 and 3 s.
+pub const CONNECT_SPAN: Duration = Duration::from_secs(5);
+/// How long a foreign server may be silent with calls in flight before they are retransmitted over another connection.
+/// Doubled each time up to [`SILENCE_SPAN_MAX`]: a server whose disks are slow is not asked more and more.
+pub const SILENCE_SPAN: Duration = Duration::from_secs(15);
+/// See [`SILENCE_SPAN`]: what Linux's client waits (`timeo=600`).
+pub const SILENCE_SPAN_MAX: Duration = Duration::from_secs(60);
+/// Pause before the second attempt to connect to a foreign server; each next is twice as long.
+pub const CONNECT_PAUSE: Duration = Duration::from_millis(100);
+/// The longest.
+pub const CONNECT_PAUSE_MAX: Duration = Duration::from_secs(5);
+/// After so many failed connections the port mapper is asked again: the server may have moved.
+pub const FAILURES_BEFORE_ASKING: u32 = 4;
+/// Most calls of a session with a foreign server that have no reply yet: 16 for each of four clients. With WRITEs of
+/// 1 MiB they take 64 MiB.
+pub const SESSION_CALLS_MAX: usize = 64;

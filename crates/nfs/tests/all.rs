@@ -12,3 +12,4 @@ mod oracle;
 mod ports;
 mod record;
 mod server;
+mod session;

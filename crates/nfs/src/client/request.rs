@@ -1,5 +1,7 @@
 //! The calls of a client, by program.
 
+use crate::portmap::{self, Mapping};
+use crate::xdr::Xdr;
 use crate::{mount, nlm, v3};
 
 /// A procedure.
@@ -11,6 +13,8 @@ pub enum Called {
     Mount(mount::Procedure),
     /// Of NLM.
     Lock(nlm::Procedure),
+    /// GETPORT of the port mapper.
+    Port,
 }
 
 impl Called {
@@ -20,6 +24,7 @@ impl Called {
             Called::Nfs(procedure) => (v3::PROGRAM, v3::VERSION, procedure as u32),
             Called::Mount(procedure) => (mount::PROGRAM, mount::VERSION, procedure as u32),
             Called::Lock(procedure) => (nlm::PROGRAM, nlm::VERSION, procedure as u32),
+            Called::Port => (portmap::PROGRAM, portmap::PORTMAP, portmap::version2::GETPORT),
         }
     }
 }
@@ -35,6 +40,8 @@ pub enum Request<'a> {
     Mount(mount::Args<'a>),
     /// Of NLM: TEST, LOCK, CANCEL and UNLOCK have the same arguments with and without an answer.
     Lock(nlm::Procedure, nlm::Args<'a>),
+    /// GETPORT of the port mapper; the port in it says nothing.
+    Port(Mapping),
 }
 
 impl<'a> From<v3::Args<'a>> for Request<'a> {
@@ -69,6 +76,7 @@ impl<'a> Request<'a> {
             Request::Write(..) => Called::Nfs(v3::Procedure::Write),
             Request::Mount(args) => Called::Mount(args.procedure()),
             Request::Lock(procedure, _) => Called::Lock(*procedure),
+            Request::Port(_) => Called::Port,
         }
     }
 
@@ -80,6 +88,7 @@ impl<'a> Request<'a> {
             Request::Write(args, _) => v3::Args::Write(*args).put(&mut out),
             Request::Mount(args) => args.put(&mut out),
             Request::Lock(_, args) => args.put(&mut out),
+            Request::Port(mapping) => mapping.put(&mut out),
         }
         out
     }
@@ -90,7 +99,7 @@ impl<'a> Request<'a> {
                 assert_eq!(args.data_bytes as usize, data.len(), "the length of the data");
                 data
             }
-            Request::Nfs(_) | Request::Mount(_) | Request::Lock(..) => &[],
+            Request::Nfs(_) | Request::Mount(_) | Request::Lock(..) | Request::Port(_) => &[],
         }
     }
 }
