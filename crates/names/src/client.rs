@@ -182,7 +182,7 @@ impl Client {
         operation: Operation<'_>,
         style: Style,
     ) -> Result<Vec<u8>, Errno> {
-        let (operation, wcc::Asked { guard, call, .. }) = (Box::new(operation), asked.clone());
+        let (operation, guard, call) = (Box::new(operation), asked.guard, asked.call);
         let style = Style { room: style.room + WCC_BYTES_MAX, ..style };
         let mut answer =
             self.ask_plainly(Operation::WithWcc { operation, guard, call }, style).await?;

@@ -83,7 +83,7 @@ mod tests {
     use wire::CallId;
 
     const fn key(xid: u32) -> DuplicateKey {
-        (CallId { client: 1, xid, procedure: 12, arguments: (5, 60) }, 26)
+        (CallId { client: 1, xid, procedure: 12, head: (5, 60) }, 26)
     }
 
     #[test]

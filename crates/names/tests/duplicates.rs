@@ -8,12 +8,12 @@ use std::future::Future;
 use std::pin::Pin;
 use wire::{CallId, Errno, FileId, NodeId, SetAttr, Wall, Wcc};
 
-/// What a change brings: the file, if it tells, and attributes of its directories.
+/// Results of a change: the file, if it tells, and attributes of its directories.
 type Told = (Result<Option<FileId>, Errno>, Vec<Wcc>);
 type Change = fn(Client, FileId) -> Pin<Box<dyn Future<Output = Result<Option<FileId>, Errno>>>>;
 
 fn call(xid: u32) -> CallId {
-    CallId { client: 0xa00_0001, xid, procedure: 12, arguments: (5, 60) }
+    CallId { client: 0xa00_0001, xid, procedure: 12, head: (5, 60) }
 }
 
 async fn told(client: &Client, xid: u32, directory: FileId, change: Change) -> Told {

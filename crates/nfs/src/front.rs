@@ -376,7 +376,8 @@ impl Front {
             return Ok(());
         }
         let (data_bytes, began) = (record.data_bytes() + reply_bytes(&call), self.now);
-        let execution = Execution::begin(self.server.clone(), origin, record);
+        let execution =
+            Execution::begin(self.server.clone(), origin, key.map(|key| key.call_id()), record);
         self.hold(target, 1, data_bytes as isize);
         self.data_bytes += data_bytes;
         let number = self.number();

@@ -48,7 +48,7 @@ impl Key {
             IpAddr::V6(client) => client,
         };
         let [_, _, procedure] = self.procedure;
-        CallId { client: client.to_bits(), xid: self.xid, procedure, arguments: self.head }
+        CallId { client: client.to_bits(), xid: self.xid, procedure, head: self.head }
     }
 
     /// Whether calls like this are kept.
@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn managers_know_a_call_by_all_that_tells_it_from_others() {
         let first = key(1, 7, v3::Procedure::Remove, b"head").call_id();
-        assert_eq!((first.xid, first.procedure, first.arguments.1), (7, 12, 4));
+        assert_eq!((first.xid, first.procedure, first.head.1), (7, 12, 4));
         for other in [
             key(2, 7, v3::Procedure::Remove, b"head"),
             key(1, 8, v3::Procedure::Remove, b"head"),

@@ -40,7 +40,7 @@ use execution::Asker;
 use mounting::Mounts;
 use node::rings::{Caller, FileOp, FileReply};
 use std::cell::{Cell, RefCell};
-use wire::{Attr, CallId, Errno, FileId, FileKind, Time, VolumeId, Wall, Wcc};
+use wire::{Attr, Errno, FileId, FileKind, Time, VolumeId, Wall, Wcc};
 
 /// State that all calls of one server share.
 #[derive(Debug)]
@@ -148,8 +148,6 @@ struct Context<'s> {
     asker: Asker,
     options: Options,
     export: &'s Export,
-    /// Of a call whose duplicates get the first one's reply, whichever server they come to.
-    call: Option<CallId>,
 }
 
 type Failed<F> = (Status, F);
@@ -217,7 +215,7 @@ impl Context<'_> {
         op: FileOp,
         guard: Option<Wall>,
     ) -> Result<(FileReply, Vec<WccData>), Status> {
-        let op = FileOp::WithWcc { op: Box::new(op), guard, call: self.call };
+        let op = FileOp::WithWcc { op: Box::new(op), guard, call: self.asker.call };
         let FileReply::WithWcc(reply, changed) = self.ask(op).await? else {
             return Err(Status::ServerFault);
         };

@@ -100,7 +100,7 @@ impl Pair {
                 other => panic!("{other:?}"),
             }
         }
-        let mut execution = Execution::begin(self.server.clone(), origin(), record);
+        let mut execution = Execution::begin(self.server.clone(), origin(), None, record);
         let outcome = loop {
             match execution.step() {
                 Step::Ask(caller, op) => execution.answer(self.memory.serve(&caller, op)),

@@ -215,7 +215,7 @@ impl<'a, T: Field<'a> + Copy + Default, const N: usize> Field<'a> for [T; N] {
 
 fields!(Attr { file, kind, mode, links, uid, gid, rdev, size, used, atime, mtime, ctime, change });
 fields!(Wcc { before, after });
-fields!(CallId { client, xid, procedure, arguments });
+fields!(CallId { client, xid, procedure, head });
 fields!(Fragment { unit, units, column, width, object_unit });
 fields!(Home { server, disk });
 fields!(ObjectId { volume, file, column });

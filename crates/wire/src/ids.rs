@@ -45,8 +45,8 @@ pub struct CallId {
     pub xid: u32,
     /// The procedure.
     pub procedure: u32,
-    /// CRC-32C of the call's arguments, and their bytes.
-    pub arguments: (u32, u32),
+    /// CRC-32C of the call's head, credential and arguments but the data of a WRITE, and its bytes.
+    pub head: (u32, u32),
 }
 
 /// One column of one file: what an I/O server keeps as one object. Never reused.

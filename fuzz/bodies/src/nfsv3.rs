@@ -85,7 +85,7 @@ fn execute(bytes: &[u8]) {
     let client = core::net::Ipv4Addr::LOCALHOST.into();
     let from = core::net::SocketAddr::new(client, 900);
     let origin = Origin { from, to: client, over: portmap::TCP, port: Port::Nfs };
-    let mut execution = Execution::begin(server, origin, record);
+    let mut execution = Execution::begin(server, origin, None, record);
     for count in 0.. {
         match execution.step() {
             Step::Ask(..) => execution.answer(Err(wire::Errno::EIO)),

@@ -41,7 +41,7 @@ pub struct Target {
     pub portmap_port: u16,
 }
 
-/// What the driver is to do.
+/// The driver's next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Open a connection, and report it with [`Session::handle_connected`] or [`Session::handle_lost`].
@@ -246,12 +246,12 @@ impl Session {
         Ok(xid)
     }
 
-    /// What became of a call, once; `None`: it is in flight.
+    /// The end of a call, once; `None`: it is in flight.
     pub fn take(&mut self, xid: u32) -> Option<Finished> {
         self.finished.remove(&xid)
     }
 
-    /// Nobody waits for the call any more. It may be executed.
+    /// The call's result is not wanted any more. It may be executed.
     pub fn give_up(&mut self, xid: u32) {
         self.finished.remove(&xid);
         self.begun.remove(&xid);

@@ -3,7 +3,6 @@
 use super::{Context, Origin, Port, Server, export};
 use super::{data, listing, locking, monitoring, mounting, namespace, objects};
 use crate::record::{MARK_BYTES, Outgoing, Record, begin};
-use crate::replies::Key;
 use crate::rpc::{Acceptance, Call, Reply};
 use crate::v3::{self, Args, Handle, Procedure, Status};
 use crate::xdr::Xdr;
@@ -35,6 +34,8 @@ pub(super) struct Asker {
     exchange: Rc<RefCell<Exchange>>,
     /// The user that the call counts as.
     pub caller: Caller,
+    /// Of a call whose duplicates get the first one's reply, whichever server they come to.
+    pub call: Option<CallId>,
 }
 
 impl Asker {
@@ -86,10 +87,16 @@ pub struct Execution {
 }
 
 impl Execution {
-    /// Begins the call of a record. One that cannot be executed comes back as its reply at once.
-    pub fn begin(server: Rc<Server>, origin: Origin, record: Record) -> Execution {
+    /// Begins the call of a record. One that cannot be executed comes back as its reply at once. `call`: a change of
+    /// names is made once for all its duplicates, whichever server they come to.
+    pub fn begin(
+        server: Rc<Server>,
+        origin: Origin,
+        call: Option<CallId>,
+        record: Record,
+    ) -> Execution {
         let caller = caller(&server, origin.client(), &record.head);
-        let asker = Asker { caller, ..Asker::default() };
+        let asker = Asker { caller, call, ..Asker::default() };
         let exchange = asker.exchange.clone();
         let procedure = Box::pin(execute(server, origin, asker, record));
         Execution { exchange, procedure }
@@ -139,11 +146,7 @@ async fn execute(server: Rc<Server>, origin: Origin, asker: Asker, record: Recor
         }
     };
     match (origin.port, call.program) {
-        (Port::Nfs, v3::PROGRAM) => {
-            let key = Key::of(origin.client(), &call, &record.head);
-            let id = key.is_kept().then(|| key.call_id());
-            execute_nfs(&server, (origin, id), asker, &call, record.data).await
-        }
+        (Port::Nfs, v3::PROGRAM) => execute_nfs(&server, origin, asker, &call, record.data).await,
         (Port::Nfs | Port::Mount, mount::PROGRAM) => {
             finished(call.xid, mounting::answer(&server, origin, &asker, &call).await)
         }
@@ -187,7 +190,7 @@ fn finished(xid: u32, answered: Answered) -> Executed {
 
 async fn execute_nfs(
     server: &Server,
-    (origin, id): (Origin, Option<CallId>),
+    origin: Origin,
     asker: Asker,
     call: &Call<'_>,
     data: Vec<Frame>,
@@ -199,8 +202,8 @@ async fn execute_nfs(
             let mut head = begin(256);
             Reply::Accepted(Acceptance::Success).put(call.xid, &mut head);
             let results = head.len();
-            let of = (origin.client(), id);
-            let (head, data, bytes) = results_of(server, of, asker, (args, head), data).await;
+            let client = origin.client();
+            let (head, data, bytes) = results_of(server, client, asker, (args, head), data).await;
             let status = &head[results..];
             let is_final = !status.starts_with(&(Status::Jukebox as u32).to_be_bytes());
             let failed = !status.starts_with(&(Status::Ok as u32).to_be_bytes());
@@ -230,7 +233,7 @@ pub(super) type Results = (Vec<u8>, Vec<Frame>, usize);
 
 async fn results_of(
     server: &Server,
-    (client, call): (IpAddr, Option<CallId>),
+    client: IpAddr,
     asker: Asker,
     (args, mut head): (Args<'_>, Vec<u8>),
     data: Vec<Frame>,
@@ -249,7 +252,7 @@ async fn results_of(
             return (head, Vec::new(), 0);
         }
     };
-    let context = Context { server, asker, options, export, call };
+    let context = Context { server, asker, options, export };
     match args {
         Args::Read(args) => return data::read(&context, args, head).await,
         Args::Write(args) => data::write(&context, args, data).await.put(&mut head),
