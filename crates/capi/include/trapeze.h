@@ -562,7 +562,7 @@ int tpz_frame_free(tpz_frame_t *frame);
 int tpz_memory_start(const tpz_ep_t *ep,
                      uint64_t bytes);
 
-// Which life of its number the endpoint is in, for tpz_member_t; 0 only for NULL.
+// Which incarnation of its number the endpoint is in, for tpz_member_t; 0 only for NULL.
 //
 // Needs:
 // `ep` is open.
@@ -959,7 +959,9 @@ ptrdiff_t tpz_send(int fd, const void *from, size_t bytes, int flags);
 // named before; all that follow when `bytes` is 0. The I/O servers read them ahead from their disks, and the mount the
 // next files ahead of their reader. How many bytes were noted; -1 when it failed: tpz_errno() is ENOTTY where the file
 // is in no mount, EAGAIN where the mount keeps no more hints. It changes no byte that is read.
-ptrdiff_t tpz_prefetch(int fd, uint64_t offset, uint64_t bytes);
+ptrdiff_t tpz_prefetch(int fd,
+                       uint64_t offset,
+                       uint64_t bytes);
 
 // Arms a token with a frame: one payload that comes with the token lands there. The frame is the table's until a
 // message brings it (tpz_detach_rcvmsg) or the token is released. TPZ_EAGAIN when all 1,024 entries are in use.
