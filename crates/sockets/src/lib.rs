@@ -1,5 +1,5 @@
 //! Services over sockets, as devices on a node's own thread: keys and values for clients of memcached and Redis
-//! ([`Sockets`]), files for clients of NFS ([`nfs`]).
+//! ([`Sockets`]), files for clients of NFS ([`nfs`]), and calls to foreign NFS servers ([`foreign`]).
 //!
 //! Of keys and values:
 //!
@@ -13,6 +13,7 @@
 mod accept;
 mod connection;
 mod detour;
+pub mod foreign;
 mod limits;
 mod listener;
 pub mod nfs;

@@ -71,6 +71,12 @@ impl NfsSockets {
         all.filter(|(_, port)| **port == Port::Nfs).map(|(at, _)| at)
     }
 
+    /// Where a port mapper of our own is served over TCP.
+    pub fn portmap_addresses(&self) -> impl Iterator<Item = SocketAddr> + '_ {
+        let all = self.listeners.addresses().zip(&self.ports);
+        all.filter(|(_, port)| **port == Port::Portmap).map(|(at, _)| at)
+    }
+
     /// Where locks are served over UDP.
     pub fn lock_addresses(&self) -> impl Iterator<Item = SocketAddr> + '_ {
         let all = self.datagrams.iter().filter(|(_, port)| port.has_locks());

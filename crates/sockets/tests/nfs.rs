@@ -1,6 +1,8 @@
 //! NFS over real sockets: bad input and bad luck. The server is a host on a thread of its own; the file system behind
 //! it is in memory.
 
+#[path = "nfs/foreign.rs"]
+mod foreign;
 #[path = "../../nfs/tests/memory.rs"]
 mod memory;
 
@@ -37,6 +39,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 struct Running {
     nfs: SocketAddr,
     mount: SocketAddr,
+    portmap: SocketAddr,
     stop: Wakeup,
     thread: Option<JoinHandle<usize>>,
 }
@@ -61,13 +64,16 @@ impl Running {
         let thread = std::thread::spawn(move || {
             let frames = Frames::new(MemfdRegion::create("test", MEMORY_BYTES / 4096).unwrap());
             let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
-            let (nfs, mount) = (vec![any], vec![any]);
-            let places = NfsPlaces { nfs, mount, ..NfsPlaces::default() };
+            let (nfs, mount, portmap) = (vec![any], vec![any], vec![any]);
+            let places = NfsPlaces { nfs, mount, portmap, ..NfsPlaces::default() };
             let sockets = NfsSockets::bind(&places).unwrap();
             let nfs = sockets.nfs_addresses().next().unwrap();
             let mount = sockets.mount_addresses().next().unwrap();
+            let portmap = sockets.portmap_addresses().next().unwrap();
             let exports = exports::parse("/ 127.0.0.0/8(rw,no_root_squash)").unwrap();
-            let server = Server::new(VolumeId(4), Key([3; 16]), exports, *b"started1");
+            let mut server = Server::new(VolumeId(4), Key([3; 16]), exports, *b"started1");
+            let tcp = |program| Service { program, version: 3, protocol: TCP, port: nfs.port() };
+            server.services = [PROGRAM, mount::PROGRAM].map(tcp).to_vec();
             let front = Front::new(Rc::new(server), frames.clone());
             let memory = Rc::new(RefCell::new(Memory::new(frames.clone())));
             let node = Node::new(NodeConfig::new(NodeId(1), 1, 1), frames);
@@ -75,13 +81,13 @@ impl Running {
             serve(host.node(), memory.clone());
             host.add(Nfs::new(sockets, front).unwrap()).unwrap();
             host.add(asked.clone()).unwrap();
-            tell.send((nfs, mount)).unwrap();
+            tell.send((nfs, mount, portmap)).unwrap();
             host.run(|| asked.is_rung()).unwrap();
             assert!(host.quiesce().unwrap(), "all that was asked is answered");
             memory.borrow().open_handles()
         });
-        let (nfs, mount) = told.recv().unwrap();
-        Running { nfs, mount, stop, thread: Some(thread) }
+        let (nfs, mount, portmap) = told.recv().unwrap();
+        Running { nfs, mount, portmap, stop, thread: Some(thread) }
     }
 
     fn connect(&self) -> Client {

@@ -214,6 +214,17 @@ impl Session {
         self.away.as_ref()
     }
 
+    /// Whether there is a connection, and it is of use.
+    pub fn is_open(&self) -> bool {
+        self.link == Link::Open
+    }
+
+    /// Whether something is to come by the connection.
+    pub fn awaits_reply(&self) -> bool {
+        let has_calls = self.probe.is_some() || !self.begun.is_empty();
+        self.is_open() && (self.phase != Phase::Nfs || has_calls)
+    }
+
     /// Calls in flight.
     pub fn in_flight(&self) -> usize {
         self.begun.len()
@@ -342,7 +353,7 @@ impl Session {
 
     /// Bytes to be written.
     pub fn output(&self) -> &[u8] {
-        if self.link == Link::Open { &self.output[self.written..] } else { &[] }
+        if self.is_open() { &self.output[self.written..] } else { &[] }
     }
 
     /// So many of them are written.
@@ -399,11 +410,7 @@ impl Session {
 
     /// Whether calls can be sent.
     fn is_ready(&self) -> bool {
-        self.link == Link::Open && self.phase == Phase::Nfs
-    }
-
-    fn awaits_reply(&self) -> bool {
-        self.phase != Phase::Nfs || self.probe.is_some() || !self.begun.is_empty()
+        self.is_open() && self.phase == Phase::Nfs
     }
 
     fn rest_ends(&mut self, now: Time) {
