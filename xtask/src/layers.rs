@@ -25,7 +25,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         "sim",
         &[
             "wire", "endpoint", "netrpc", "nic", "node", "store", "stripe", "names", "members",
-            "files", "netmem", "kv",
+            "files", "netmem", "kv", "nfs",
         ],
     ),
     ("papers", &["wire", "endpoint", "nic", "node", "names", "netmem", "sim"]),

@@ -132,10 +132,11 @@ const FRESH_SEEDS: [(&str, u64); 6] = [
     ("power-cuts", 28),
 ];
 /// Run with fresh seeds for 400 seconds each in a soak.
-const EXPERIMENTS: [&str; 17] = [
+const EXPERIMENTS: [&str; 18] = [
     "one-mount",
     "two-mounts",
     "several-managers",
+    "nfs-clients",
     "hinted-files",
     "long-files",
     "power-cuts",

@@ -5,7 +5,7 @@ use crate::backup::Backups;
 use crate::borrower::Borrower;
 use crate::experiment::Experiment;
 use crate::machine::{Boot, Role};
-use crate::run::{Members, Roles};
+use crate::run::{Members, Roles, VOLUME};
 use endpoint::limits::PAGE_BYTES;
 use files::cluster::{ClientRole, ManagerRole, NodeRoles, members_store, names_store, start};
 use members::Identity;
@@ -16,9 +16,8 @@ use std::any::Any;
 use std::rc::Rc;
 use std::time::Duration;
 use store::{Store, StoreError};
-use wire::{Errno, FileId, FileKind, Home, Layout, NodeId, VolumeId};
+use wire::{Errno, FileId, FileKind, Home, Layout, NodeId};
 
-const VOLUME: VolumeId = VolumeId(7);
 /// Bytes of an I/O server's cache: small, so that blocks are evicted and read again.
 const CACHE_BYTES: usize = 4 << 20;
 /// The same where memory is lent: so little that most blocks are in network memory or nowhere.
@@ -207,6 +206,17 @@ pub fn mount(
     })
 }
 
+/// A node that serves NFS: as patient as a mount, and without attributes of its own that it believes.
+pub fn front(manager: NodeId) -> Role {
+    Rc::new(move |boot| {
+        let usual = files::Config::for_pool(boot.cx.frames().pages() * PAGE_BYTES);
+        let (manager_patience, attribute_age_max) = (files::limits::PATIENCE, Duration::ZERO);
+        let files = files::Config { manager_patience, attribute_age_max, ..usual };
+        let client = Some(ClientRole { manager, volume: VOLUME, files });
+        started(boot, NodeRoles { client, ..NodeRoles::default() })
+    })
+}
+
 /// An administrator who never rests.
 async fn mover(cx: Cx, names: names::Client, pause: Duration) {
     loop {
@@ -330,6 +340,7 @@ pub fn roles(experiment: &Experiment, bugs: u128) -> Roles {
         more_manager,
         server: with_stop(server),
         mount: mount(at, changes, lends_mib, taken),
+        front: front(at),
         bugs,
         backups,
     }

@@ -33,6 +33,8 @@ pub struct Experiment {
     pub faults: Faults,
     /// Instead of files: nodes with network memory.
     pub memory: Option<MemoryShape>,
+    /// Clients of NFS beside the mounts.
+    pub nfs: Option<NfsShape>,
     /// Planted bugs to switch on, by name.
     pub bugs: Vec<String>,
     /// How things decay, by name as in [`node::decay::Decay`]; in all ways when none is named. `Restored`: the names
@@ -45,7 +47,7 @@ impl Default for Experiment {
     fn default() -> Experiment {
         let (shape, faults) = (Shape::default(), Faults::default());
         let (bugs, decays_of) = (Vec::new(), Vec::new());
-        Experiment { seconds: 60, shape, faults, memory: None, bugs, decays_of }
+        Experiment { seconds: 60, shape, faults, memory: None, nfs: None, bugs, decays_of }
     }
 }
 
@@ -161,6 +163,26 @@ impl Default for MemoryShape {
             guests,
             guest_pages,
         }
+    }
+}
+
+/// Clients of NFS and their servers.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields, default)]
+pub struct NfsShape {
+    /// Nodes that serve NFS.
+    pub fronts: u16,
+    /// Machines of clients, each with a mount of one of them.
+    pub machines: u16,
+    /// Applications on each, which share a connection.
+    pub applications: u16,
+    /// How often in a minute each machine loses its connection.
+    pub losses_per_minute: u32,
+}
+
+impl Default for NfsShape {
+    fn default() -> NfsShape {
+        NfsShape { fronts: 2, machines: 3, applications: 2, losses_per_minute: 20 }
     }
 }
 
@@ -323,7 +345,12 @@ impl Experiment {
         let chance = |name, count: u32| (name, count.into(), 0, 1_000_000);
         let faults = &self.faults;
         let memory = self.memory.unwrap_or_default();
+        let nfs = self.nfs.unwrap_or_default();
         vec![
+            machines("fronts", nfs.fronts),
+            machines("machines", nfs.machines),
+            ("applications", nfs.applications.into(), 1, WORKERS_MAX.into()),
+            often("losses_per_minute", nfs.losses_per_minute),
             ("nodes", memory.nodes.into(), 4, MEMORY_NODES_MAX.into()),
             ("frames", memory.frames.into(), 64, MEMORY_FRAMES_MAX.into()),
             ("programs", memory.programs.into(), 1, WORKERS_MAX.into()),

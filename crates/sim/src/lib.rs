@@ -11,6 +11,7 @@
 //!               │  ├──► decay     what becomes of both while their machines stand still
 //!               │  └──► workload  what applications do, checked by checker
 //!               └─ fingerprint, trace
+//!   nfs                         clients of NFS, whose fronts are nodes of the cluster
 //!   memory                      clusters with network memory: programs, registry, checker
 //!   underlay                    instead of plain links and disks: the nodes on what follows
 //!   hardware                    buses, adapters, links and disks of the papers' machines and of today's
@@ -36,6 +37,7 @@ pub mod memory;
 pub mod meta;
 pub mod name_check;
 pub mod network;
+pub mod nfs;
 mod nodes;
 pub mod queue;
 pub mod random;

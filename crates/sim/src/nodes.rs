@@ -14,6 +14,8 @@ pub struct Members {
     pub mounts: Vec<NodeId>,
     /// File managers beside the first.
     pub more_managers: Vec<NodeId>,
+    /// Nodes that serve NFS.
+    pub fronts: Vec<NodeId>,
 }
 
 impl Members {
@@ -22,11 +24,14 @@ impl Members {
         let servers = 2..2 + experiment.shape.servers;
         let mounts = servers.end..servers.end + experiment.shape.mounts;
         let more_managers = mounts.end..mounts.end + experiment.shape.more_managers;
+        let fronts = experiment.nfs.map_or(0, |nfs| nfs.fronts);
+        let fronts = more_managers.end..more_managers.end + fronts;
         Members {
             manager: NodeId(1),
             servers: servers.map(NodeId).collect(),
             mounts: mounts.map(NodeId).collect(),
             more_managers: more_managers.map(NodeId).collect(),
+            fronts: fronts.map(NodeId).collect(),
         }
     }
 

@@ -7,6 +7,7 @@ use crate::disk::DiskModel;
 use crate::experiment::Experiment;
 use crate::machine::{MachineConfig, Role};
 use crate::network::{LinkModel, Traffic};
+use crate::nfs::Nfs;
 pub use crate::nodes::Members;
 use crate::queue::Picos;
 use crate::random::Random;
@@ -16,7 +17,7 @@ use crate::workload::Workload;
 use crate::world::{Happening, World};
 use endpoint::limits::PAGE_BYTES;
 use std::fmt;
-use wire::NodeId;
+use wire::{NodeId, VolumeId};
 
 /// Timers of the run itself are numbered from here, workers' below.
 const TICK_TIMER: u64 = u64::MAX;
@@ -24,6 +25,9 @@ const TICK_TIMER: u64 = u64::MAX;
 const LAST_PHASE_MAX: Picos = Picos::seconds(600);
 /// Time for leases and retries to settle between the last fault and the last phase.
 const SETTLE: Picos = Picos::seconds(60);
+
+/// The only volume.
+pub(crate) const VOLUME: VolumeId = VolumeId(7);
 
 /// Roles of the machines of a cluster: the caller, which makes their nodes, knows the services.
 pub struct Roles {
@@ -35,6 +39,8 @@ pub struct Roles {
     pub server: Role,
     /// Machines after the servers.
     pub mount: Role,
+    /// Machines after the other managers, which serve NFS.
+    pub front: Role,
     /// Planted bugs, for every node.
     pub bugs: u128,
     /// Taken by an administrator on a mount.
@@ -100,6 +106,7 @@ pub struct Run {
     workload: Workload,
     trouble: Trouble,
     decays: Option<Decays>,
+    nfs: Option<Nfs>,
     violations: Vec<String>,
     working_until: Picos,
     finishing: bool,
@@ -122,6 +129,9 @@ impl Run {
         for node in &members.more_managers {
             add(&mut world, *node, 1, experiment, roles, &roles.more_manager, &mut random);
         }
+        for node in &members.fronts {
+            add(&mut world, *node, 0, experiment, roles, &roles.front, &mut random);
+        }
         *world.network_mut().rules_mut() = experiment.faults.rules();
         let mut workload = Workload::new(seed, &members.mounts, shape);
         let trouble = Trouble::new(seed, experiment.faults, &members);
@@ -134,8 +144,10 @@ impl Run {
             workload.remember(RECENT);
             workload.model_mut().data.keeps_all = experiment.restores();
         }
+        let mut nfs = experiment.nfs.map(|shape| Nfs::new(seed, shape, &members, VOLUME));
+        nfs.iter_mut().for_each(|nfs| nfs.start(&mut world));
         let violations = Vec::new();
-        Run { world, workload, trouble, decays, violations, working_until, finishing: false }
+        Run { world, workload, trouble, decays, nfs, violations, working_until, finishing: false }
     }
 
     /// Runs to the end, or to the first violation.
@@ -146,10 +158,17 @@ impl Run {
         };
         while self.violations.is_empty() && !self.is_over() {
             match self.world.advance(until) {
-                Happening::Done(mount, done) => {
-                    self.workload.handle_done(mount, done, &mut self.world);
-                }
+                Happening::Done(node, done) => match &mut self.nfs {
+                    Some(nfs) if nfs.is_front(node) => {
+                        nfs.handle_done(node, done, &mut self.world);
+                    }
+                    _ => self.workload.handle_done(node, done, &mut self.world),
+                },
                 Happening::Timer(TICK_TIMER) => self.tick(),
+                Happening::Timer(number) if Nfs::is_timer(number) => {
+                    let nfs = self.nfs.as_mut().expect("a timer of its own");
+                    nfs.handle_timer(number, &mut self.world);
+                }
                 Happening::Timer(worker) => self.workload.handle_timer(worker, &mut self.world),
                 Happening::Pause => {
                     self.violations.push("the last phase does not end".into());
@@ -163,13 +182,19 @@ impl Run {
     fn is_over(&self) -> bool {
         match &self.decays {
             Some(decays) => decays.is_over(),
-            None => self.workload.is_finished(),
+            None => {
+                let nfs = self.nfs.as_ref().is_none_or(Nfs::is_finished);
+                nfs && self.workload.is_finished()
+            }
         }
     }
 
     fn collect(&mut self) {
         self.violations.append(&mut self.workload.model_mut().violations);
         self.violations.append(&mut self.world.take_violations());
+        if let Some(nfs) = &mut self.nfs {
+            self.violations.append(&mut nfs.take_violations());
+        }
     }
 
     fn tick(&mut self) {
@@ -186,14 +211,19 @@ impl Run {
             self.violations.extend(ticked.err());
         } else if now >= self.working_until + SETTLE {
             self.workload.finish();
+            self.nfs.iter_mut().for_each(Nfs::finish);
         }
+        let troubled_until = self.workload.troubled_until();
+        self.nfs.iter_mut().for_each(|nfs| nfs.trouble(troubled_until));
         self.workload.check_progress(now);
         let span = self.decays.as_ref().map_or(TICK, Decays::tick_span);
         self.world.set_timer(now + span, TICK_TIMER);
     }
 
     fn outcome(self) -> Outcome {
-        let operations = self.workload.operations();
+        let (succeeded, failed) = self.workload.operations();
+        let (calls, errors) = self.nfs.as_ref().map_or((0, 0), Nfs::calls);
+        let operations = (succeeded + calls, failed + errors);
         Outcome::of(self.world, operations, self.violations)
     }
 }

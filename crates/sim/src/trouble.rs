@@ -34,6 +34,8 @@ pub struct Trouble {
     keepers: Vec<NodeId>,
     managers: Vec<NodeId>,
     mounts: Vec<NodeId>,
+    /// Nodes that serve NFS.
+    fronts: Vec<NodeId>,
     cures: Vec<(Picos, Cure)>,
 }
 
@@ -42,8 +44,8 @@ impl Trouble {
     pub fn new(seed: u64, faults: Faults, members: &Members) -> Trouble {
         let random = Random::new(seed, "trouble");
         let (keepers, managers) = (members.keepers(), members.managers());
-        let mounts = members.mounts.clone();
-        Trouble { faults, random, keepers, managers, mounts, cures: Vec::new() }
+        let (mounts, fronts) = (members.mounts.clone(), members.fronts.clone());
+        Trouble { faults, random, keepers, managers, mounts, fronts, cures: Vec::new() }
     }
 
     /// A tick: cures what is due, and may do harm.
@@ -87,7 +89,8 @@ impl Trouble {
     }
 
     fn any_node(&mut self) -> NodeId {
-        let nodes: Vec<NodeId> = self.keepers.iter().chain(&self.mounts).copied().collect();
+        let nodes: Vec<NodeId> =
+            [&self.keepers, &self.mounts, &self.fronts].into_iter().flatten().copied().collect();
         *self.random.pick(&nodes)
     }
 
@@ -120,7 +123,7 @@ impl Trouble {
         workload.trouble(back);
         if self.mounts.contains(&node) {
             workload.mount_died(node, world);
-        } else {
+        } else if !self.fronts.contains(&node) {
             let alive: Vec<bool> = self.mounts.iter().map(|mount| world.is_up(*mount)).collect();
             let mounts = self.mounts.clone();
             let model = workload.model_mut();

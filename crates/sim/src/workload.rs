@@ -115,6 +115,11 @@ impl Workload {
         self.trouble_until = self.trouble_until.max(until + LINGER);
     }
 
+    /// Until when operations may fail.
+    pub fn troubled_until(&self) -> Picos {
+        self.trouble_until
+    }
+
     /// A mount's node died.
     pub fn mount_died(&mut self, mount: NodeId, world: &mut World) {
         let now = world.now();

@@ -9,6 +9,7 @@ mod decay;
 mod idle;
 mod lending;
 mod memory;
+mod nfs;
 mod races;
 mod scripts;
 mod seeds;

@@ -249,6 +249,7 @@ pub fn roles(flaw: Flaw) -> Roles {
         Ok(Box::new(()))
     });
     let bugs = NodeConfig::new(wire::NodeId(1), 0, 0).bugs;
-    let (manager, more_manager, server) = (idle.clone(), idle.clone(), idle);
-    Roles { manager, more_manager, server, mount, bugs, backups: Backups::default() }
+    let (manager, more_manager, server) = (idle.clone(), idle.clone(), idle.clone());
+    let (front, backups) = (idle, Backups::default());
+    Roles { manager, more_manager, server, mount, front, bugs, backups }
 }
