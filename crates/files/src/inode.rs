@@ -189,7 +189,7 @@ impl State {
         self.readers.saturating_sub(self.handles - self.writers)
     }
 
-    /// Nothing would be lost if the file were forgotten.
+    /// Nothing that was written or is held would be lost if the file were forgotten.
     pub fn is_idle(&self) -> bool {
         let open = self.handles + self.sessions + self.readers;
         open == 0 && !self.busy && self.written.is_empty() && self.lockers.is_empty()

@@ -171,6 +171,8 @@ pub struct Inner {
     /// Changes of the name space by this mount, and how many of them are on stable storage.
     changes: Cell<u64>,
     synced: Cell<u64>,
+    /// A sync of names that no application asked for is under way.
+    syncing: Cell<bool>,
     /// Changes of which a power cut took some, those of each loss together.
     losses: RefCell<VecDeque<Range<u64>>>,
 }
@@ -218,6 +220,7 @@ pub fn serve(cx: &Cx, config: Config, names: names::Client, stripe: stripe::Clie
         generation: Cell::default(),
         changes: Cell::default(),
         synced: Cell::default(),
+        syncing: Cell::default(),
         losses: RefCell::default(),
     };
     let files = Files(Rc::new(inner));

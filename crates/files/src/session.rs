@@ -19,10 +19,17 @@ impl Files {
         file
     }
 
-    /// The file, known from now on.
+    /// The file, known from now on. Those with changes that an fsync has yet to cover, or to tell the loss of, are not
+    /// forgotten for it; so many that the table is too long are synced.
     pub(crate) fn file(&self, id: FileId) -> Rc<File> {
-        let forgotten = |id| self.naming.forget(id);
-        self.table.borrow_mut().file(&self.cx, id, self.config.files_max, forgotten)
+        let (most, forgotten) = (self.config.files_max, |id| self.naming.forget(id));
+        let may_go =
+            |state: &State| state.names_mark <= self.synced.get() && !self.is_lost(state.own);
+        let file = self.table.borrow_mut().file(&self.cx, id, most, may_go, forgotten);
+        if self.has_unsynced_names() && self.table.borrow().len() > most {
+            self.sync_names_soon();
+        }
+        file
     }
 
     pub(crate) fn absorb(&self, file: &Rc<File>, entry: Entry, asked: Time) {

@@ -129,6 +129,17 @@ impl Files {
         Ok(())
     }
 
+    /// Starts a sync unless one that was started so is under way. A failure is met again by the next one.
+    pub(crate) fn sync_names_soon(&self) {
+        if !self.syncing.replace(true) {
+            let files = self.clone();
+            self.cx.spawn("files: sync names", async move {
+                let _ = files.sync_names().await;
+                files.syncing.set(false);
+            });
+        }
+    }
+
     /// One of the changes since the last sync is lost; which one is unknown.
     fn note_loss(&self, changes: u64) {
         let lost = self.synced.get() + 1..changes + 1;

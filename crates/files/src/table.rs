@@ -1,6 +1,6 @@
 //! The files that this client knows, and its open handles. Unused files go in the order of their last use.
 
-use crate::inode::File;
+use crate::inode::{File, State};
 use crate::limits::EVICTIONS_PER_FILE;
 use crate::stream::Stream;
 use node::Cx;
@@ -41,12 +41,13 @@ impl Table {
         Some(file)
     }
 
-    /// The file, known from now on; others are `forgotten` when there are more than `most`.
+    /// The file, known from now on; others that `may_go` are `forgotten` when there are more than `most`.
     pub fn file(
         &mut self,
         cx: &Cx,
         id: FileId,
         most: usize,
+        may_go: impl Fn(&State) -> bool,
         forgotten: impl Fn(FileId),
     ) -> Rc<File> {
         if let Some(file) = self.get(id) {
@@ -55,7 +56,7 @@ impl Table {
         let file = Rc::new(File::new(cx, id));
         self.files.insert(id, file.clone());
         self.touch(&file);
-        self.evict(most, forgotten);
+        self.evict(most, may_go, forgotten);
         file
     }
 
@@ -147,7 +148,7 @@ impl Table {
         );
     }
 
-    fn evict(&mut self, most: usize, forgotten: impl Fn(FileId)) {
+    fn evict(&mut self, most: usize, may_go: impl Fn(&State) -> bool, forgotten: impl Fn(FileId)) {
         for _ in 0..EVICTIONS_PER_FILE {
             if self.files.len() <= most {
                 return;
@@ -155,7 +156,7 @@ impl Table {
             let Some((_, id)) = self.order.pop_first() else { return };
             let file = self.files[&id].clone();
             // The table's handle and ours: no other task is at work on it.
-            let idle = file.state.borrow().is_idle();
+            let idle = file.state.borrow().is_idle() && may_go(&file.state.borrow());
             let unnamed = file.state.borrow().unnamed.is_some() && self.is_open_directory(id);
             if Rc::strong_count(&file) == 2 && idle && !unnamed {
                 self.files.remove(&id);

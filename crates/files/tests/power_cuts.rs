@@ -1,6 +1,7 @@
 //! Lengths at a mount after a power cut took them from the manager.
 
-use crate::common::World;
+use crate::common::{CLIENT_PAGES, World};
+use files::Config;
 use files::conformance::client::{Opened, READ_ONLY, READ_WRITE};
 use files::conformance::{Asks, Client};
 use node::all;
@@ -8,7 +9,7 @@ use std::cell::Cell;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
-use wire::{Errno, FileId};
+use wire::{Errno, FileId, SetAttr};
 
 type Later<'a> = Pin<Box<dyn Future<Output = Result<(), Errno>> + 'a>>;
 
@@ -37,14 +38,19 @@ fn closed_and_lost() -> (World, Client<Asks>, FileId) {
 
 /// The length that the manager tells of the file, and whether that is a hint.
 fn said(world: &mut World, file: FileId) -> (u64, bool) {
+    let entry = known(world, file);
+    (entry.attr.size, entry.is_hint())
+}
+
+/// The file as the manager knows it.
+fn known(world: &mut World, file: FileId) -> names::Entry {
     let names = world.names(0).1;
     let said = Rc::new(Cell::default());
     let answer = said.clone();
     world.block_on_node(100, async move {
-        let entry = names.get_attr(file).await.unwrap();
-        answer.set((entry.attr.size, entry.is_hint()));
+        answer.set(Some(names.get_attr(file).await.unwrap()));
     });
-    said.get()
+    said.take().unwrap()
 }
 
 async fn open(client: &Client<Asks>, file: FileId, flags: u32) -> Opened {
@@ -144,4 +150,75 @@ fn a_name_that_a_cut_took_is_told_of_whatever_comes_after_it() {
         assert_eq!(client.fsync_directory(lost).await, Err(Errno::EIO), "it is told once");
         assert_eq!(client.fsync_directory(lost).await, Ok(()));
     });
+}
+
+/// A client that knows few files: looked at, these 20 take the place of all that it knew before.
+fn with_few_files() -> (World, Client<Asks>, Vec<FileId>) {
+    let limits = Config::for_pool(CLIENT_PAGES * 4096);
+    let mut world = World::with(1, 1, Config { files_max: 8, ..limits });
+    let client = world.client(0);
+    let others = world.block_on(async {
+        let mut others = Vec::new();
+        for number in 0..20 {
+            let name = format!("other{number}");
+            others.push(client.make_directory(FileId::ROOT, name.as_bytes()).await.unwrap());
+        }
+        client.fsync_directory(FileId::ROOT).await.unwrap();
+        others
+    });
+    (world, client, others)
+}
+
+#[test]
+fn a_loss_is_told_though_many_files_were_used_since() {
+    let (mut world, client, others) = with_few_files();
+    let directory = world.block_on(async {
+        client.make_directory(others[0], b"lost").await.unwrap();
+        for other in &others[1..] {
+            client.stat(*other).await.unwrap();
+        }
+        others[0]
+    });
+    assert!(world.files(0).report().files <= 8, "some were forgotten");
+    world.cut_power_of_manager();
+    world.block_on(async {
+        assert_eq!(client.lookup(directory, b"lost").await.err(), Some(Errno::ENOENT));
+        client.fsync_directory(others[1]).await.expect("not its names");
+        for other in &others[1..] {
+            client.stat(*other).await.unwrap();
+        }
+        assert_eq!(client.fsync_directory(directory).await, Err(Errno::EIO), "it is told once");
+        assert_eq!(client.fsync_directory(directory).await, Ok(()));
+    });
+}
+
+#[test]
+fn an_fsync_keeps_a_change_though_many_files_were_used_since() {
+    let (mut world, client, others) = with_few_files();
+    let file = world.block_on(client.put(FileId::ROOT, b"f", b"x")).unwrap();
+    world.run(Duration::from_secs(3));
+    world.block_on(async {
+        let changes = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+        client.set_attr(file, None, changes).await.unwrap();
+        for other in &others {
+            client.stat(*other).await.unwrap();
+        }
+        let open = client.open(file, READ_ONLY).await.unwrap();
+        client.fsync(open).await.unwrap();
+    });
+    world.cut_power_of_manager();
+    assert_eq!(known(&mut world, file).attr.mode & 0o7777, 0o600);
+}
+
+/// Files that no application syncs are forgotten too, once a sync has covered them.
+#[test]
+fn changes_that_are_never_synced_leave_the_table_short() {
+    let (mut world, client, others) = with_few_files();
+    for number in 0..40 {
+        let name = format!("f{number}").into_bytes();
+        world.block_on(client.put(others[number % 20], &name, b"x")).unwrap();
+        world.run(Duration::from_secs(1));
+    }
+    let files = world.files(0).report().files;
+    assert!(files <= 12, "{files}");
 }

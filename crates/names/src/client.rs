@@ -72,7 +72,7 @@ struct Inner {
     turn_ended: Notify,
     /// To be told by the next [`Client::keep_alive`].
     lost: RefCell<Vec<LostLock>>,
-    /// A power cut took a change at a manager that is left since; to be told by the next sync.
+    /// A power cut took changes; to be told by the sync that ends next.
     lost_changes: Cell<bool>,
     /// The client has ended.
     left: Cell<bool>,
@@ -89,8 +89,20 @@ struct Managed {
     unsynced: BTreeMap<u32, u64>,
     /// The latest incarnation that has answered.
     incarnation: u32,
-    /// Something was changed since the last sync.
-    is_dirty: bool,
+    /// Changes that were answered, and how many of them a sync has covered.
+    changed: u64,
+    synced: u64,
+}
+
+impl Managed {
+    /// A sync has compared the changes up to these points, of `changed` in all, with the manager's store; whether it is
+    /// the first one that has.
+    fn compared(&mut self, points: &BTreeMap<u32, u64>, changed: u64) -> bool {
+        self.synced = self.synced.max(changed);
+        let is_first = self.unsynced.keys().any(|incarnation| points.contains_key(incarnation));
+        self.unsynced.retain(|incarnation, change| points.get(incarnation) < Some(change));
+        is_first
+    }
 }
 
 /// A volume's name space. Clones are one client; how long it waits is each one's own.
@@ -232,14 +244,18 @@ impl Client {
         let mut managers = self.0.managers.borrow_mut();
         let Some(known) = managers.get_mut(&manager) else { return };
         known.incarnation = known.incarnation.max(point.incarnation);
-        known.is_dirty |= operation.is_once() && !matches!(operation, Operation::WithWcc { .. });
+        if operation.is_once() && !matches!(operation, Operation::WithWcc { .. }) {
+            known.changed += 1;
+        }
         if !operation.is_kept_by_sync() {
             return;
         }
         let change = known.unsynced.entry(point.incarnation).or_default();
         *change = point.change.max(*change);
         if known.unsynced.len() > INCARNATIONS_MAX {
+            // The manager, too, knows of no more incarnations how far they came.
             known.unsynced.pop_first();
+            self.0.lost_changes.set(true);
         }
     }
 

@@ -149,9 +149,10 @@ impl Manager {
         self.volume.outbids
     }
 
-    /// Notes that an incarnation begins; the oldest goes when there are many.
+    /// Notes that an incarnation begins, behind what the last one left; the oldest goes when there are many.
     fn record_incarnation(&mut self, id: u32, batch: &mut Batch) {
-        let (number, before) = (self.incarnation() + 1, self.store().sequence());
+        let (number, before) = (self.incarnation() + 1, self.found);
+        debug_assert_eq!(before, self.store().sequence(), "a change before the incarnation began");
         let incarnation = Incarnation { before, id };
         self.incarnations.insert(number, incarnation);
         batch.put(&keys::incarnation(number), &encoded(&incarnation));

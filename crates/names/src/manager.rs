@@ -97,6 +97,8 @@ pub struct Manager {
     pub(crate) volume: Volume,
     /// The store is empty yet.
     pub(crate) is_new: bool,
+    /// The last change in the store when it was opened.
+    pub(crate) found: u64,
     /// The store was made or restored, so that it goes on as a lineage above all that servers know of.
     pub(crate) outbids: bool,
     /// Active I/O servers, and those of them that get new files.
@@ -189,6 +191,7 @@ impl Manager {
             frozen: false,
         };
         let mut manager = Manager {
+            found: store.sequence(),
             store,
             volume,
             is_new: true,
@@ -235,15 +238,13 @@ impl Manager {
         Point { incarnation: self.incarnation(), change: self.store.sequence() }
     }
 
-    /// Whether the changes up to this point are in the store: a power cut may have taken the last ones of an
+    /// Whether the changes up to this point are known to be in the store: a power cut may have taken the last ones of an
     /// incarnation.
     pub(crate) fn has(&self, point: Point) -> bool {
-        let mut later = self.incarnations.range(point.incarnation.saturating_add(1)..);
-        let current = self
-            .incarnations
-            .last_key_value()
-            .is_some_and(|(incarnation, _)| *incarnation == point.incarnation);
-        current || later.next().is_some_and(|(_, incarnation)| point.change <= incarnation.before)
+        match self.incarnations.get(&point.incarnation.saturating_add(1)) {
+            Some(next) => point.change <= next.before,
+            None => point.incarnation == self.incarnation(),
+        }
     }
 
     fn check_volume(&self, wanted: VolumeId) -> Result<(), OpenError> {

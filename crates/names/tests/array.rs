@@ -3,6 +3,7 @@
 mod away;
 mod handover;
 mod hashed;
+mod losses;
 mod taking_out;
 
 use crate::common::ROOT;

@@ -358,32 +358,36 @@ impl Client {
         let managers = self.managers();
         let calls = managers.iter().map(|manager| self.sync_at(*manager));
         node::all(calls).await.into_iter().collect::<Result<(), Errno>>()?;
+        // Of several syncs at once the first to end tells of what any of them found.
         if self.0.lost_changes.take() { Err(Errno::ESTALE) } else { Ok(()) }
     }
 
-    /// The same of one manager; nothing where that has changed nothing since.
+    /// The same of one manager; nothing where that has changed nothing since. A loss is noted.
     pub(super) async fn sync_at(&self, manager: NodeId) -> Result<(), Errno> {
-        let points = {
-            let mut managers = self.0.managers.borrow_mut();
-            let Some(known) = managers.get_mut(&manager) else { return Ok(()) };
-            let is_dirty = std::mem::take(&mut known.is_dirty);
-            if !is_dirty && known.unsynced.is_empty() && manager != self.0.first {
+        let (changed, points) = {
+            let managers = self.0.managers.borrow();
+            let Some(known) = managers.get(&manager) else { return Ok(()) };
+            let is_synced = known.synced == known.changed && known.unsynced.is_empty();
+            if is_synced && manager != self.0.first {
                 return Ok(());
             }
-            known.unsynced.clone()
+            (known.changed, known.unsynced.clone())
         };
         let changes = points
             .iter()
             .map(|(incarnation, change)| Point { incarnation: *incarnation, change: *change });
         let operation = Operation::Sync { changes: changes.collect() };
-        let result = self.ask_at(manager, operation, SMALL).await;
-        if let Some(known) = self.0.managers.borrow_mut().get_mut(&manager) {
-            known.is_dirty |= result.is_err();
-            if matches!(result, Ok(_) | Err(Errno::ESTALE)) {
-                known.unsynced.retain(|incarnation, change| points.get(incarnation) < Some(change));
-            }
+        let is_lost = match self.ask_at(manager, operation, SMALL).await {
+            Err(Errno::ESTALE) => true,
+            answer => answer.map(|_| false)?,
+        };
+        let mut managers = self.0.managers.borrow_mut();
+        let known = managers.get_mut(&manager);
+        let is_first = known.is_none_or(|known| known.compared(&points, changed));
+        if is_lost && is_first {
+            self.0.lost_changes.set(true);
         }
-        result.map(drop)
+        Ok(())
     }
 
     /// How new files in a directory are striped.

@@ -172,10 +172,8 @@ impl Client {
         if self.owns(manager) {
             return false;
         }
-        match self.sync_at(manager).await {
-            Ok(()) => {}
-            Err(Errno::ESTALE) => self.0.lost_changes.set(true),
-            Err(_) => return false,
+        if self.sync_at(manager).await.is_err() {
+            return false;
         }
         if self.ask_at(manager, Operation::Leave {}, SMALL).await.is_err() {
             return false;

@@ -20,6 +20,7 @@ impl<O: Objects> Service<O> {
         if to == self.cx.id() || site == 0 {
             return Err(Errno::EINVAL);
         }
+        self.may_serve().await?;
         {
             let mut manager = self.manager.borrow_mut();
             // Lost objects are looked for by who restored the volume.
