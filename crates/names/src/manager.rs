@@ -238,8 +238,8 @@ impl Manager {
         Point { incarnation: self.incarnation(), change: self.store.sequence() }
     }
 
-    /// Whether the changes up to this point are known to be in the store: a power cut may have taken the last ones of an
-    /// incarnation.
+    /// Whether the changes up to this point are known to be in the store: a power cut may have taken the last ones of
+    /// an incarnation.
     pub(crate) fn has(&self, point: Point) -> bool {
         match self.incarnations.get(&point.incarnation.saturating_add(1)) {
             Some(next) => point.change <= next.before,
