@@ -6,6 +6,7 @@ use crate::lookup::{Entry, check_name};
 use crate::permissions::{EXECUTE, READ, WRITE, Who, inherited};
 use crate::record::{Content, Directory, Inode, Policy, Regular};
 use crate::transaction::Transaction;
+use node::Bug;
 use wire::{Attr, Errno, FileId, FileKind, Wall};
 
 /// Behaviour of `create` when the name exists (RFC 1813 section 3.3.8).
@@ -97,8 +98,10 @@ impl Transaction<'_> {
             return Err(Errno::EISDIR);
         }
         let regular = inode.regular().ok_or(Errno::EEXIST)?;
+        let is_any = self.bugs.has(Bug::ExclusiveTwice);
+        let is_own = |verifier: u64| regular.verifier == verifier || is_any;
         match how {
-            How::Exclusive(verifier) if regular.verifier == verifier && verifier != 0 => {
+            How::Exclusive(verifier) if is_own(verifier) && verifier != 0 => {
                 if let Some(mask) = open {
                     self.hold(&mut inode, who, mask & WRITE != 0);
                     self.put_inode(&inode);

@@ -35,6 +35,7 @@ use behind::Behind;
 use connection::Connection;
 use endpoint::Frames;
 use endpoint::limits::PAGE_BYTES;
+use node::Bug;
 use node::rings::{FileDone, FileRequest};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::IoSliceMut;
@@ -370,8 +371,9 @@ impl Front {
             }
         };
         let of = (call.program, call.procedure);
-        let key = Key::of(origin.client(), &call, &record.head);
+        let key = Key::with_bugs(origin.client(), &call, &record.head, self.server.bugs);
         let key = Some(key).filter(Key::is_kept);
+        let key = key.filter(|_| !self.server.bugs.has(Bug::ChangeDuplicated));
         if !key.is_none_or(|key| self.is_new(key, target)) {
             return Ok(());
         }

@@ -38,6 +38,7 @@ use crate::portmap::Service;
 use crate::v3::{Fattr, Handle, Status, WccData};
 use execution::Asker;
 use mounting::Mounts;
+use node::bugs::{Bug, Bugs};
 use node::rings::{Caller, FileOp, FileReply};
 use std::cell::{Cell, RefCell};
 use wire::{Attr, Errno, FileId, FileKind, Time, VolumeId, Wall, Wcc};
@@ -55,6 +56,8 @@ pub struct Server {
     pub write_verifier: [u8; 8],
     /// Services that the port mapper here names.
     pub services: Vec<Service>,
+    /// Planted bugs.
+    pub bugs: Bugs,
     mounts: RefCell<Mounts>,
     open_files: RefCell<OpenFiles>,
     locks: RefCell<LockTable>,
@@ -70,6 +73,7 @@ impl Server {
             exports,
             write_verifier,
             services: Vec::new(),
+            bugs: Bugs::everywhere(),
             mounts: RefCell::default(),
             open_files: RefCell::default(),
             locks: RefCell::new(LockTable::new(key, Beginning::default())),
@@ -80,6 +84,12 @@ impl Server {
     /// The number of the file system that clients see: the volume's, whichever manager answers.
     pub fn fsid(&self) -> u64 {
         u64::from(self.volume.0)
+    }
+
+    /// The verifier that WRITE and COMMIT answer with.
+    fn verifier(&self) -> [u8; 8] {
+        let is_kept = self.bugs.has(Bug::FrontVerifierKept);
+        if is_kept { [7; 8] } else { self.write_verifier }
     }
 
     /// The files that are open between calls.
@@ -215,6 +225,7 @@ impl Context<'_> {
         op: FileOp,
         guard: Option<Wall>,
     ) -> Result<(FileReply, Vec<WccData>), Status> {
+        let guard = guard.filter(|_| !self.server.bugs.has(Bug::GuardIgnored));
         let op = FileOp::WithWcc { op: Box::new(op), guard, call: self.asker.call };
         let FileReply::WithWcc(reply, changed) = self.ask(op).await? else {
             return Err(Status::ServerFault);

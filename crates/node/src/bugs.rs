@@ -110,6 +110,14 @@ bugs! {
     DecisionNotSynced = 78, "names: parts of an operation are done before its decision is on stable storage.";
     PartNotSynced = 79, "names: a part of an operation is prepared before it is on stable storage.";
     PartNotFinished = 80, "names: another manager's part of a decided operation is not done.";
+    ChangeDuplicated = 81, "nfs: a call that comes again is executed again.";
+    CallsMistaken = 82, "nfs: of calls only the number is compared: a reply may be that to another client's.";
+    EntrySkipped = 83, "nfs: a listing goes on behind the entry where it should.";
+    FrontVerifierKept = 84, "nfs: the write verifier is the same in every incarnation.";
+    NfsCommitIgnored = 85, "nfs: COMMIT is answered without a sync.";
+    NfsStableIgnored = 86, "nfs: a stable WRITE is answered without a sync.";
+    GuardIgnored = 87, "nfs: a guarded SETATTR is made whatever the time is.";
+    ExclusiveTwice = 88, "names: an exclusive creation finds a file that was made with another verifier.";
     PageSumIgnored = 70, "store: pages of the checkpoint are not verified.";
 }
 

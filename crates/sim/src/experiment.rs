@@ -178,11 +178,15 @@ pub struct NfsShape {
     pub applications: u16,
     /// How often in a minute each machine loses its connection.
     pub losses_per_minute: u32,
+    /// Whether a change that is retransmitted to the next incarnation of its server must be known there.
+    pub duplicates_outlive: bool,
 }
 
 impl Default for NfsShape {
     fn default() -> NfsShape {
-        NfsShape { fronts: 2, machines: 3, applications: 2, losses_per_minute: 20 }
+        let (fronts, machines, applications, losses_per_minute) = (2, 3, 2, 20);
+        let duplicates_outlive = true;
+        NfsShape { fronts, machines, applications, losses_per_minute, duplicates_outlive }
     }
 }
 

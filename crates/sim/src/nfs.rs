@@ -7,11 +7,11 @@
 //!      ├ tree, bytes, listing          late duplicates
 //! ```
 //!
-//! Checked (RFC 1813 sections 3.3, 4.5, 4.8): each call has the outcome of one execution as long as its front
-//! is not restarted, and of one or several, one after the other, when it was; names are there when they are answered,
-//! whatever loses power; data when it is committed, or as long as nothing restarts; others see what was committed
-//! before they asked for the attributes; a listing has every name that stood during all of it, once; of an exclusive
-//! creation by all there is one winner.
+//! Checked (RFC 1813 sections 3.3, 4.5, 4.8): each change of names has the outcome of one execution, also when its
+//! front was restarted, and other calls of one or several then, one after the other; names are there when they are
+//! answered, whatever loses power; data when it is committed, or as long as nothing restarts; others see what was
+//! committed before they asked for the attributes; a listing has every name that stood during all of it, once; of an
+//! exclusive creation by all there is one winner.
 
 mod act;
 mod bytes;
@@ -121,7 +121,9 @@ impl Nfs {
             machines,
             fronts,
             keepers: members.keepers(),
-            workers: (0..count).map(|number| Worker::new(seed, number)).collect(),
+            workers: (0..count)
+                .map(|number| Worker::new(seed, number, shape.duplicates_outlive))
+                .collect(),
             shared: Shared::new(count),
             streams: BTreeMap::new(),
             events: BTreeMap::new(),

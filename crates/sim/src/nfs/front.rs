@@ -67,7 +67,8 @@ impl FrontMachine {
         if self.front.as_ref().is_none_or(|(its, _)| *its != boot) {
             let exports = parse(EXPORTS).expect("good exports");
             let verifier = running.cx().incarnation().to_be_bytes();
-            let server = Server::new(self.volume, KEY, exports, verifier);
+            let mut server = Server::new(self.volume, KEY, exports, verifier);
+            server.bugs = running.cx().bugs();
             let front = Front::new(Rc::new(server), running.cx().frames().clone());
             self.front = Some((boot, front));
         }

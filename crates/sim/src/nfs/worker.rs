@@ -74,11 +74,13 @@ pub struct Worker {
     /// Last looks, once they have begun.
     last: Option<VecDeque<Act>>,
     finishes: bool,
+    /// Duplicates of changes are known over restarts of the front.
+    outlive: bool,
 }
 
 impl Worker {
     /// The application with this number.
-    pub fn new(seed: u64, number: usize) -> Worker {
+    pub fn new(seed: u64, number: usize, outlive: bool) -> Worker {
         Worker {
             number,
             random: Random::new(seed, &format!("nfs {number}")),
@@ -94,6 +96,7 @@ impl Worker {
             races: 0,
             last: None,
             finishes: false,
+            outlive,
         }
     }
 
@@ -264,7 +267,8 @@ impl Worker {
         about: Circumstances,
     ) -> Result<After, String> {
         let mut asked = self.asked.take().expect("a call under way");
-        asked.others += about.before;
+        let is_known = self.outlive && matches!(asked.act, Act::Change(_) | Act::Home);
+        asked.others += if is_known { 0 } else { about.before };
         let status = match asked.act {
             Act::Mount => return self.mounted(reply, asked, about),
             _ => reply.nfs().map(|results| results.status()),
