@@ -118,6 +118,7 @@ bugs! {
     NfsStableIgnored = 86, "nfs: a stable WRITE is answered without a sync.";
     GuardIgnored = 87, "nfs: a guarded SETATTR is made whatever the time is.";
     ExclusiveTwice = 88, "names: an exclusive creation finds a file that was made with another verifier.";
+    StaleTableAccepted = 89, "names: a manager executes what an old table sends to it, and owns no part of it.";
     PageSumIgnored = 70, "store: pages of the checkpoint are not verified.";
 }
 

@@ -10,8 +10,8 @@
 //! Checked (RFC 1813 sections 3.3, 4.5, 4.8): each change of names has the outcome of one execution, also when its
 //! front was restarted, and other calls of one or several then, one after the other; names are there when they are
 //! answered, whatever loses power; data when it is committed, or as long as nothing restarts; others see what was
-//! committed before they asked for the attributes; a listing has every name that stood during all of it, once; of an
-//! exclusive creation by all there is one winner.
+//! committed before they asked for the attributes, or opened the file on a mount; a listing has every name that stood
+//! during all of it, once; of an exclusive creation by all there is one winner.
 
 mod act;
 mod bytes;
@@ -20,6 +20,7 @@ mod listing;
 mod shared;
 mod stream;
 mod tree;
+mod visitor;
 mod worker;
 
 use crate::experiment::NfsShape;
@@ -35,6 +36,7 @@ use node::rings::FileDone;
 use shared::Shared;
 use std::collections::BTreeMap;
 use stream::Stream;
+use visitor::Visitor;
 use wire::{NodeId, VolumeId};
 use worker::{After, Circumstances, Worker};
 
@@ -68,6 +70,8 @@ enum Event {
     Next(usize),
     /// An application makes its call anew.
     Again(usize),
+    /// A program on a mount goes on.
+    Visit(usize),
     Tick,
 }
 
@@ -93,6 +97,8 @@ pub struct Nfs {
     keepers: Vec<NodeId>,
     machines: Vec<Machine>,
     workers: Vec<Worker>,
+    visitors: Vec<Visitor>,
+    is_finishing: bool,
     shared: Shared,
     streams: BTreeMap<u64, Stream>,
     events: BTreeMap<u64, Event>,
@@ -124,6 +130,8 @@ impl Nfs {
             workers: (0..count)
                 .map(|number| Worker::new(seed, number, shape.duplicates_outlive))
                 .collect(),
+            visitors: members.mounts.iter().map(|mount| Visitor::new(seed, *mount)).collect(),
+            is_finishing: false,
             shared: Shared::new(count),
             streams: BTreeMap::new(),
             events: BTreeMap::new(),
@@ -139,9 +147,11 @@ impl Nfs {
         number & TIMER != 0 && number != u64::MAX
     }
 
-    /// Whether this node serves NFS.
-    pub fn is_front(&self, node: NodeId) -> bool {
-        self.fronts.iter().any(|front| front.node == node)
+    /// Whether an operation of a node is of this module: all of one that serves NFS, and of a mount those of programs
+    /// that read files of applications on NFS.
+    pub fn is_own(&self, node: NodeId, done: &FileDone) -> bool {
+        let is_front = self.fronts.iter().any(|front| front.node == node);
+        is_front || Visitor::is_visit(done.front)
     }
 
     /// Calls that were answered, and that had errors.
@@ -167,11 +177,13 @@ impl Nfs {
             let at = Picos::micros(self.random.below(5_000));
             self.after(at, Event::Next(worker), world);
         }
+        (0..self.visitors.len()).for_each(|visitor| self.after(TICK, Event::Visit(visitor), world));
         self.after(TICK, Event::Tick, world);
     }
 
     /// From now on everything is only looked at once.
     pub fn finish(&mut self) {
+        self.is_finishing = true;
         self.workers.iter_mut().for_each(Worker::finish);
     }
 
@@ -182,8 +194,9 @@ impl Nfs {
 
     /// An operation of a front's node has ended.
     pub fn handle_done(&mut self, node: NodeId, done: FileDone, world: &mut World) {
-        let front = self.fronts.iter().position(|front| front.node == node);
-        let front = front.expect("a node that serves NFS");
+        let Some(front) = self.fronts.iter().position(|front| front.node == node) else {
+            return self.visited(node, done, world);
+        };
         self.fronts[front].done(world, done);
         self.serve(front, world);
     }
@@ -205,8 +218,22 @@ impl Nfs {
                 }
             }
             Event::Again(worker) => self.ask(worker, world),
+            Event::Visit(_) if self.is_finishing => {}
+            Event::Visit(visitor) => {
+                self.visitors[visitor].begin(&self.shared, world);
+                let pause = self.visitors[visitor].pause();
+                self.after(pause, Event::Visit(visitor), world);
+            }
             Event::Tick => self.tick(world),
         }
+    }
+
+    fn visited(&mut self, mount: NodeId, done: FileDone, world: &mut World) {
+        let is_troubled = world.now() < self.troubled_until;
+        let visitor = self.visitors.iter_mut().find(|visitor| visitor.mount() == mount);
+        let visitor = visitor.expect("a program on each mount");
+        let judged = visitor.done(done, &mut self.shared, is_troubled, world);
+        self.violations.extend(judged.err().map(|what| format!("{} {what}", world.now())));
     }
 
     fn at(&mut self, at: Picos, event: Event, world: &mut World) {

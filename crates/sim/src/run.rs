@@ -159,7 +159,7 @@ impl Run {
         while self.violations.is_empty() && !self.is_over() {
             match self.world.advance(until) {
                 Happening::Done(node, done) => match &mut self.nfs {
-                    Some(nfs) if nfs.is_front(node) => {
+                    Some(nfs) if nfs.is_own(node, &done) => {
                         nfs.handle_done(node, done, &mut self.world);
                     }
                     _ => self.workload.handle_done(node, done, &mut self.world),

@@ -6,12 +6,13 @@ use sim::command::search;
 use sim::experiment::Experiment;
 
 const NFS_CLIENTS: &str = include_str!("../../../experiments/nfs-clients.toml");
+const NFS_MANAGERS: &str = include_str!("../../../experiments/nfs-managers.toml");
 
 /// Most seeds to look for one bug.
 const SEEDS_MAX: u64 = 10;
 
 /// Bugs that they notice, and where.
-const FOUND: [(Bug, &str); 10] = [
+const FOUND: [(Bug, &str); 12] = [
     (Bug::ChangeDuplicated, NFS_CLIENTS),
     (Bug::CallsMistaken, NFS_CLIENTS),
     (Bug::EntrySkipped, NFS_CLIENTS),
@@ -22,6 +23,8 @@ const FOUND: [(Bug, &str); 10] = [
     (Bug::GuardIgnored, NFS_CLIENTS),
     (Bug::ExclusiveTwice, NFS_CLIENTS),
     (Bug::SourceNameKept, NFS_CLIENTS),
+    (Bug::PartNotFinished, NFS_MANAGERS),
+    (Bug::StaleTableAccepted, NFS_MANAGERS),
 ];
 
 fn experiment(text: &str, seconds: u64) -> Experiment {
@@ -31,6 +34,11 @@ fn experiment(text: &str, seconds: u64) -> Experiment {
 #[test]
 fn clients_of_nfs_have_what_they_were_promised() {
     lose_nothing(experiment(NFS_CLIENTS, 40), Some("experiments/nfs-clients.toml"), 3);
+}
+
+#[test]
+fn several_managers_are_one_name_space_to_clients_of_nfs() {
+    lose_nothing(experiment(NFS_MANAGERS, 30), Some("experiments/nfs-managers.toml"), 2);
 }
 
 #[test]
