@@ -15,7 +15,7 @@ macro_rules! files {
 
 /// Experiments of no paper, to begin with.
 pub const EXAMPLES: &[(&str, Source<'static>)] =
-    files!("": "cluster" "cluster-1000" "memory" "memory-without-uses" "prefetch");
+    files!("": "cluster" "cluster-1000" "memory" "managers" "memory-without-uses" "prefetch");
 
 /// Experiments of the papers, in the order of the report.
 pub const EXPERIMENTS: &[(&str, Source<'static>)] = files!("papers/":

@@ -15,6 +15,7 @@ pub mod builtin;
 pub mod constants;
 pub mod cooperative;
 pub mod experiment;
+pub mod managers;
 pub mod model;
 pub mod models;
 pub mod outcome;

@@ -8,6 +8,7 @@ pub mod dma;
 mod drawings;
 pub mod forwarder;
 pub mod forwarding;
+pub mod managers;
 pub mod memory;
 mod prefetch;
 pub mod slice;
@@ -40,6 +41,7 @@ pub const ALL: &[&Model] = &[
     &forwarding::MODEL,
     &cluster::MODEL,
     &memory::MODEL,
+    &managers::MODEL,
     &prefetch::MODEL,
     &slice::READ,
     &slice::WRITE,

@@ -97,49 +97,58 @@ pub fn manager(servers: Vec<IoServer>, lends_mib: u32, scrub: Option<Duration>) 
 }
 
 /// A manager beside the one at `first`, for these I/O servers.
-fn more_manager(
-    first: NodeId,
-    servers: Vec<IoServer>,
-    managers: Vec<NodeId>,
-    scrub: Option<Duration>,
-) -> Role {
+fn more_manager(first: NodeId, servers: Vec<IoServer>, scrub: Option<Duration>) -> Role {
     Rc::new(move |boot| {
         let names = open(boot, StoreId::Names, names_store()).map_err(|error| error.to_string())?;
         let usual = ManagerRole::new(names, None, names::VolumeSettings::new(VOLUME));
         let (servers, first, scrub) = (servers.clone(), Some(first), scrub.or(usual.scrub));
         let role = ManagerRole { servers, first, scrub, ..usual };
-        let started = started(boot, NodeRoles { manager: Some(role), ..NodeRoles::default() })?;
-        move_sites(boot, started.as_ref(), managers.clone());
-        Ok(started)
+        started(boot, NodeRoles { manager: Some(role), ..NodeRoles::default() })
     })
 }
 
-/// A manager that also moves sites.
-fn moving_sites(role: Role, managers: Vec<NodeId>) -> Role {
+/// All managers of a volume, which spread its sites and then leave them where they are. The first is the one that
+/// clients know.
+pub fn managers(servers: &[IoServer], managers: &[NodeId]) -> Vec<Role> {
+    let role = |(at, _)| match at {
+        0 => manager(servers.to_vec(), 0, None),
+        _ => more_manager(managers[0], servers.to_vec(), None),
+    };
+    let spreading = |role| moving_sites(role, managers.to_vec(), false);
+    managers.iter().enumerate().map(role).map(spreading).collect()
+}
+
+/// A manager that also spreads its sites over all managers, and goes on to move them then.
+fn moving_sites(role: Role, managers: Vec<NodeId>, goes_on: bool) -> Role {
     Rc::new(move |boot| {
         let started = role(boot)?;
-        move_sites(boot, started.as_ref(), managers.clone());
+        let services: &files::cluster::Services = started.downcast_ref().expect("the services");
+        let manager = services.manager.as_ref().expect("a manager").weak();
+        let mover = site_mover(boot.cx.clone(), manager, managers.clone(), goes_on);
+        boot.cx.spawn("site mover", mover);
         Ok(started)
     })
-}
-
-fn move_sites(boot: &Boot<'_>, started: &dyn Any, managers: Vec<NodeId>) {
-    let services: &files::cluster::Services = started.downcast_ref().expect("the services");
-    let manager = services.manager.as_ref().expect("a manager").weak();
-    boot.cx.spawn("site mover", site_mover(boot.cx.clone(), manager, managers));
 }
 
 /// Pause between two moves of sites of a manager while they are being spread, and from then on.
 const SPREAD_PAUSE: Duration = Duration::from_millis(5);
 const MOVE_PAUSE: Duration = Duration::from_secs(2);
 
-/// Spreads the sites over all managers, then has one move now and then.
-async fn site_mover(cx: Cx, manager: impl Fn() -> Option<names::Handle>, managers: Vec<NodeId>) {
+/// Spreads the sites over all managers, then has one move now and then if that `goes_on`.
+async fn site_mover(
+    cx: Cx,
+    manager: impl Fn() -> Option<names::Handle>,
+    managers: Vec<NodeId>,
+    goes_on: bool,
+) {
     let all = managers.iter().copied().collect();
     while let Some(manager) = manager() {
         let sites = manager.sites();
         let next = names::next_move(&sites, cx.id(), &all);
         cx.sleep(if next.is_some() { SPREAD_PAUSE } else { MOVE_PAUSE }).await;
+        if next.is_none() && !goes_on {
+            continue;
+        }
         let (site, to) = next.unwrap_or_else(|| {
             let any = |count: usize| (cx.random() % count as u64) as usize;
             let own: Vec<u8> = sites.of(cx.id()).collect();
@@ -214,6 +223,20 @@ pub fn front(manager: NodeId) -> Role {
         let files = files::Config { manager_patience, attribute_age_max, ..usual };
         let client = Some(ClientRole { manager, volume: VOLUME, files });
         started(boot, NodeRoles { client, ..NodeRoles::default() })
+    })
+}
+
+/// A node that makes the root a hashed directory while it is empty.
+pub fn root_hasher(manager: NodeId) -> Role {
+    Rc::new(move |boot| {
+        let (cx, names) = (boot.cx.clone(), names::Client::new(&boot.cx, manager, VOLUME));
+        let hash = async move {
+            while names.hash_directory(&Who::ROOT, FileId::ROOT).await.is_err() {
+                cx.sleep(HASH_PAUSE).await;
+            }
+        };
+        boot.cx.spawn("hasher", hash);
+        Ok(Box::new(()))
     })
 }
 
@@ -330,9 +353,10 @@ pub fn roles(experiment: &Experiment, bugs: u128) -> Roles {
     let taken = experiment.restores().then(|| backups.clone());
     let salvages = experiment.salvages();
     let checkpoint_bytes = salvages.then_some(CHECKPOINT_BYTES);
-    let more_manager = more_manager(at, servers.clone(), managers.clone(), scrub);
+    let more_manager = more_manager(at, servers.clone(), scrub);
+    let more_manager = moving_sites(more_manager, managers.clone(), true);
     let manager = manager(servers, lends_mib, scrub);
-    let manager = if managers.len() > 1 { moving_sites(manager, managers) } else { manager };
+    let manager = if managers.len() > 1 { moving_sites(manager, managers, true) } else { manager };
     let server = server(at, cache_bytes, lends_mib, scrub, checkpoint_bytes);
     let with_stop = |role: Role| if salvages { stopping(role, backups.clone()) } else { role };
     Roles {

@@ -45,6 +45,8 @@ pub struct NodeSetup {
     pub station: Station,
     /// Its disks.
     pub disks: Option<DiskSetup>,
+    /// Processor time of its services for each message that it takes, after its reception.
+    pub service: Picos,
 }
 
 /// Disks of a node.
@@ -124,7 +126,7 @@ impl Underlay {
     /// The error says what cannot be built.
     pub fn new(seed: u64, link: Link, nodes: &[NodeSetup]) -> Result<Underlay, String> {
         let desk: Rc<RefCell<Desk>> = Rc::default();
-        let ports = nodes.iter().map(|_| Port::new(desk.clone())).collect();
+        let ports = nodes.iter().map(|node| Port::new(desk.clone(), node.service)).collect();
         let setups: Vec<_> = nodes.iter().map(|node| node.station.host()).collect();
         let world = Hardware::new(seed, link, &setups, ports)?;
         let hosts = nodes.iter().enumerate().map(|(index, node)| (node.id, Host::new(index, node)));

@@ -88,7 +88,8 @@ pub fn plan(point: &Point, constants: &Constants) -> Plan {
     }
 }
 
-fn station(point: &Point, constants: &Constants) -> Station {
+/// The machine of a point that has these axes.
+pub(super) fn station(point: &Point, constants: &Constants) -> Station {
     let machine = constants.machine(point.name("machine"));
     let board = constants.board(point.name("board"));
     let firmware = constants.firmware(point.name("firmware"));

@@ -9,6 +9,7 @@ use sim::hardware::disk::Disk;
 use sim::hardware::fabric::Link;
 use sim::hardware::measure::Station;
 use sim::machine::{MachineConfig, Role};
+use sim::queue::Picos;
 use sim::trace::Trace;
 use sim::underlay::{DiskSetup, NodeSetup, Underlay};
 use sim::world::World;
@@ -137,6 +138,7 @@ impl Setup {
             id,
             station: station.clone(),
             disks: disks(count),
+            service: Picos::ZERO,
         };
         let servers = self.servers().map(|id| node(id, server, self.disks));
         let ends = [node(MANAGER, server, 1), node(self.client(), client, 0)];

@@ -27,7 +27,7 @@ presets! {
     "mcp-constants" "mcp-hoti" "mcp-forward" "mcp-modern"
     "myrinet" "myrinet-2000" "ethernet-25g" "ethernet-100g" "ethernet-200g" "ethernet-200g-64"
     "barracuda" "medalist" "deskstar-22gxp" "nvme"
-    "hpdc" "forwarding" "forwarding-boards" "memory" "prefetch"
+    "hpdc" "forwarding" "forwarding-boards" "managers" "memory" "prefetch"
 }
 
 /// A host and the bus its adapters are on.

@@ -57,12 +57,14 @@ impl Desk {
 pub(super) struct Port {
     /// Parts that the send ring had no room for.
     waiting: VecDeque<Part>,
+    /// Processor time for each message that arrives.
+    service: Picos,
     desk: Rc<RefCell<Desk>>,
 }
 
 impl Port {
-    pub fn new(desk: Rc<RefCell<Desk>>) -> Port {
-        Port { waiting: VecDeque::new(), desk }
+    pub fn new(desk: Rc<RefCell<Desk>>, service: Picos) -> Port {
+        Port { waiting: VecDeque::new(), service, desk }
     }
 
     fn put(&self, done: Done) -> u32 {
@@ -96,11 +98,15 @@ impl Port {
 impl Program for Port {
     fn begin(&mut self, _: &mut Cx<'_>) {}
 
-    fn message(&mut self, message: &Message<'_>, _: &mut Cx<'_>) {
+    fn message(&mut self, message: &Message<'_>, cx: &mut Cx<'_>) {
         let word = message.header.word;
         if word & 1 == 1 {
-            let packet = PacketId::from_number((word >> 1) as u32);
-            self.desk.borrow_mut().done.push_back(Done::Arrived(packet));
+            let done = Done::Arrived(PacketId::from_number((word >> 1) as u32));
+            let task = match self.service {
+                Picos::ZERO => Task::Tell(done),
+                service => Task::Compute(service, done),
+            };
+            self.begin_task(task, cx);
         }
     }
 
