@@ -27,7 +27,7 @@ pub use files::{Cat, Cp, Du, Layout, Mkdir, Mv, Paths, Prefetch, Rm, default_clu
 pub use forget::Forget;
 pub use manual::{Completions, Man};
 pub use memory::{Listen, Memory};
-pub use nfs::ServeNfs;
+pub use nfs::{Filter, NfsNode, ServeNfs};
 pub use program::{RunEnd, RunProgram};
 pub use restore::{Backup, Restore, Salvage};
 pub use simulations::{Output, Papers, Results, Sim};
@@ -62,6 +62,8 @@ pub enum Command {
     Mount(Mount),
     /// Serve the file system to clients of NFS; stop with Ctrl-C
     Nfs(ServeNfs),
+    /// Serve NFS at one address before several managers: each call is executed by the manager of its names
+    Filter(Filter),
     /// Keep keys and values in memory for clients of memcached and Redis; stop with Ctrl-C
     Memory(Memory),
     /// List a directory of the cluster (no mount needed)

@@ -96,6 +96,7 @@ fn run(command: Command) -> Result<(), Box<dyn std::error::Error>> {
         Command::Serve(arguments) => serve::serve(&arguments)?,
         Command::Mount(arguments) => serve::mount(&arguments)?,
         Command::Nfs(arguments) => nfs::serve(&arguments)?,
+        Command::Filter(arguments) => nfs::filter(&arguments)?,
         Command::Memory(arguments) => memory::serve(&arguments)?,
         Command::Ls(arguments) => tools::ls(&arguments)?,
         Command::Cp(arguments) => copy::cp(&arguments)?,

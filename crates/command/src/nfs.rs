@@ -1,4 +1,4 @@
-//! `trapeze nfs`: a node that only serves NFS; and what `up` and `serve` serve over NFS beside a cluster's machines.
+//! `trapeze nfs`, `trapeze filter`: nodes that only serve NFS; and what `up` and `serve` serve beside machines.
 
 use crate::cli;
 use live::signals::{self, Signals};
@@ -7,15 +7,30 @@ use trapeze::ask;
 use trapeze::children::READY;
 use trapeze::client::Reach;
 use trapeze::config::Machine;
-use trapeze::nfs::{self, Bound, NfsError, Plan};
+use trapeze::machine::{Running, Setup};
+use trapeze::nfs::{self, Bound, NfsError, Plan, Serving};
 use trapeze::output;
 use trapeze::serve::{ServeError, pin, stop};
 
 /// `trapeze nfs`.
 pub fn serve(arguments: &cli::ServeNfs) -> Result<(), ServeError> {
     if let Some(client) = arguments.release_locks {
-        return release_locks(&reach(arguments), client);
+        return release_locks(&reach(&arguments.node), client);
     }
+    serve_as(&arguments.node, |running, setup, bound| nfs::serve(running, setup.volume, bound))
+}
+
+/// `trapeze filter`.
+pub fn filter(arguments: &cli::Filter) -> Result<(), ServeError> {
+    serve_as(&arguments.node, |running, setup, bound| {
+        nfs::filter(running, (setup.volume, setup.manager.0), bound)
+    })
+}
+
+fn serve_as(
+    arguments: &cli::NfsNode,
+    begin: impl FnOnce(&mut Running, &Setup, Bound) -> Result<Serving, ServeError>,
+) -> Result<(), ServeError> {
     output::say_when();
     pin(arguments.cpu)?;
     let bound = arguments.options.plan(&arguments.listen)?.bind()?;
@@ -23,7 +38,7 @@ pub fn serve(arguments: &cli::ServeNfs) -> Result<(), ServeError> {
     signals::install()?;
     let mut running = nfs::join(&setup)?;
     let text = told(&bound);
-    let serving = nfs::serve(&mut running, setup.volume, bound)?;
+    let serving = begin(&mut running, &setup, bound)?;
     println!("{READY} {text}");
     running.host.add(Signals::default())?;
     running.host.run(signals::asked)?;
@@ -31,7 +46,7 @@ pub fn serve(arguments: &cli::ServeNfs) -> Result<(), ServeError> {
     stop(running)
 }
 
-fn reach(arguments: &cli::ServeNfs) -> Reach {
+fn reach(arguments: &cli::NfsNode) -> Reach {
     let cluster = arguments.place.clone().unwrap_or_else(|| arguments.cluster.clone());
     let (key, insecure) = (arguments.key.clone(), arguments.insecure);
     Reach { cluster, key, insecure }

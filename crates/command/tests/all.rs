@@ -11,6 +11,7 @@ mod crashes;
 mod damage;
 mod disks;
 mod everyday;
+mod filter;
 mod forget;
 mod fresh_open;
 mod growth;

@@ -48,7 +48,7 @@ fn sites(cluster: &str) -> Vec<u64> {
     rows.filter_map(|row| row["report"]["sites"].as_u64()).filter(|sites| *sites > 0).collect()
 }
 
-fn until_spread(cluster: &str, managers: usize) {
+pub fn until_spread(cluster: &str, managers: usize) {
     let end = Instant::now() + Duration::from_secs(120);
     loop {
         let sites = sites(cluster);

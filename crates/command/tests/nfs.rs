@@ -30,12 +30,17 @@ pub struct Server {
 
 impl Server {
     pub fn start(up: &Up, listen: &str, exports: &[&str]) -> Server {
+        Server::of("nfs", &up.at("data"), listen, exports, &up.at("nfs.log"))
+    }
+
+    /// Of a command that serves a cluster over NFS.
+    pub fn of(name: &str, dir: &Path, listen: &str, exports: &[&str], log: &Path) -> Server {
         let mut command = ended_by_signals(program());
-        command.arg("nfs").arg(up.at("data")).args(["--listen", listen]);
+        command.arg(name).arg(dir).args(["--listen", listen]);
         for export in exports {
             command.args(["--export", export]);
         }
-        let process = Process::start_command("nfs", command, &up.at("nfs.log")).unwrap();
+        let process = Process::start_command(name, command, log).unwrap();
         let told = process.said.strip_prefix("NFS at ").expect("where it listens");
         let address = told.split([':', ' ']).take(2).collect::<Vec<_>>().join(":");
         Server { address: address.parse().unwrap(), process }
@@ -144,8 +149,8 @@ fn connected(to: SocketAddr) -> TcpStream {
 
 /// One connection, one call at a time.
 pub struct Client {
-    stream: TcpStream,
-    calls: nfs::client::Client,
+    pub stream: TcpStream,
+    pub calls: nfs::client::Client,
 }
 
 impl Client {
@@ -214,7 +219,7 @@ impl Client {
         })
     }
 
-    fn create(&mut self, root: &[u8], name: &str) -> Vec<u8> {
+    pub fn create(&mut self, root: &[u8], name: &str) -> Vec<u8> {
         self.create_as(root, name, CreateHow::Guarded(Sattr::default())).unwrap()
     }
 
@@ -230,7 +235,7 @@ impl Client {
         })
     }
 
-    fn write(&mut self, file: &[u8], data: &[u8]) -> WriteOk {
+    pub fn write(&mut self, file: &[u8], data: &[u8]) -> WriteOk {
         let request = Request::write(Handle(file), 0, StableHow::Unstable, data);
         self.call(request, |reply| match reply.nfs().unwrap() {
             Results::Write(Outcome::Ok(ok)) => ok,
@@ -238,7 +243,7 @@ impl Client {
         })
     }
 
-    fn commit(&mut self, file: &[u8]) -> CommitOk {
+    pub fn commit(&mut self, file: &[u8]) -> CommitOk {
         let args = Args::Commit(CommitArgs { file: Handle(file), offset: 0, count: 0 });
         self.call(args, |reply| match reply.nfs().unwrap() {
             Results::Commit(Outcome::Ok(ok)) => ok,

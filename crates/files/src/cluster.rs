@@ -129,19 +129,21 @@ pub fn start(cx: &Cx, roles: NodeRoles) -> Result<Services, StartError> {
     if let (Some(io), Some(member)) = (&io, &member) {
         cx.spawn("cluster: disks", confirm_disks(cx.clone(), io.clone(), member.clone()));
     }
-    let files = roles.client.map(|client| {
-        let objects = stripe::Client::new(cx, client.volume);
-        if let Some(member) = &member {
-            cx.spawn("cluster: gone", follow_gone(objects.clone(), member.clone()));
-        }
-        let names = names::Client::new(cx, client.manager, client.volume);
-        if let Some(member) = &member {
-            let (names, member) = (names.clone(), member.clone());
-            cx.spawn("cluster: managers", follow_managers(names, member));
-        }
-        serve(cx, client.files, names, objects)
-    });
+    let files = roles.client.map(|client| start_client(cx, client, member.as_ref()));
     Ok(Services { memory, io, manager, members, member, files })
+}
+
+/// Starts the client of a node with this membership, beside its other services.
+pub fn start_client(cx: &Cx, client: ClientRole, member: Option<&members::Client>) -> Files {
+    let objects = stripe::Client::new(cx, client.volume);
+    if let Some(member) = member {
+        cx.spawn("cluster: gone", follow_gone(objects.clone(), member.clone()));
+    }
+    let names = names::Client::new(cx, client.manager, client.volume);
+    if let Some(member) = member {
+        cx.spawn("cluster: managers", follow_managers(names.clone(), member.clone()));
+    }
+    serve(cx, client.files, names, objects)
 }
 
 fn start_io(cx: &Cx, config: ServerConfig, memory: &Option<netmem::Service>) -> Server {

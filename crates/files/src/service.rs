@@ -4,7 +4,7 @@ use crate::Files;
 use crate::flags::{EXCHANGE, how};
 use crate::locks::Wanted;
 use names::{Client, How, Who};
-use node::rings::{FileOp, FileReply, FileRequest, Lock};
+use node::rings::{Caller, FileOp, FileReply, FileRequest, Lock};
 use wire::Errno;
 
 impl Files {
@@ -16,6 +16,12 @@ impl Files {
             return self.set_lock(request.front, wanted, wait).await;
         }
         Some(self.serve_op(request).await)
+    }
+
+    /// Executes an operation for a caller on this very node, as the front ring does; it may not be one that waits for a
+    /// lock.
+    pub async fn ask(&self, caller: Caller, op: FileOp) -> Result<FileReply, Errno> {
+        self.serve_op(FileRequest { front: 0, caller, op }).await
     }
 
     async fn serve_op(&self, request: FileRequest) -> Result<FileReply, Errno> {

@@ -20,9 +20,11 @@
 mod behind;
 mod connection;
 mod counters;
+mod forwarding;
 
 pub use counters::{Client, Counted, Counters, LATENCY_BUCKETS, name};
 
+use crate::filter::Forward;
 use crate::limits::*;
 use crate::portmap::UDP;
 use crate::record::{Outgoing, Progress, Record, RecordError, Writer, begin};
@@ -77,7 +79,8 @@ enum Target {
 struct Running {
     target: Target,
     key: Option<Key>,
-    execution: Execution,
+    /// None: it was forwarded.
+    execution: Option<Execution>,
     /// Program and procedure.
     of: (u32, u32),
     began: Time,
@@ -98,6 +101,8 @@ pub struct Front {
     data_bytes: usize,
     replies: Replies,
     requests: VecDeque<FileRequest>,
+    /// Calls to be forwarded; only a filter forwards.
+    forwards: Option<VecDeque<Forward>>,
     /// Operations for which no call waits.
     behind: Behind,
     /// Connections that wait for frames, or for calls of others to end.
@@ -123,6 +128,7 @@ impl Front {
             data_bytes: 0,
             replies: Replies::default(),
             requests: VecDeque::new(),
+            forwards: None,
             behind: Behind::default(),
             waiting: BTreeSet::new(),
             changed: BTreeSet::new(),
@@ -261,14 +267,18 @@ impl Front {
     pub fn done(&mut self, done: FileDone) {
         let Some(done) = self.behind.done(&self.server, done) else { return };
         let mut running = self.calls.remove(&done.front).expect("a call that asked");
-        running.execution.answer(done.result);
+        running.execution.as_mut().expect("it asked").answer(done.result);
         let target = running.target;
         self.step(done.front, running);
-        match target {
-            Target::Connection(id) if !self.calls.contains_key(&done.front) => {
-                self.advance_or_close(id);
-            }
-            _ => {}
+        if !self.calls.contains_key(&done.front) {
+            self.go_on(target);
+        }
+    }
+
+    /// A call of a connection has ended: the next one may begin.
+    fn go_on(&mut self, target: Target) {
+        if let Target::Connection(id) = target {
+            self.advance_or_close(id);
         }
     }
 
@@ -309,6 +319,7 @@ impl Front {
     /// Begins no more calls: their clients retransmit them to the next incarnation.
     pub fn stop(&mut self) {
         self.is_stopping = true;
+        self.give_up_forwarded();
         self.server.locks().borrow_mut().stop();
         self.changed.extend(self.connections.keys());
     }
@@ -378,12 +389,19 @@ impl Front {
             return Ok(());
         }
         let (data_bytes, began) = (record.data_bytes() + reply_bytes(&call), self.now);
-        let execution =
-            Execution::begin(self.server.clone(), origin, key.map(|key| key.call_id()), record);
+        let subject = self.subject(&call, origin);
         self.hold(target, 1, data_bytes as isize);
         self.data_bytes += data_bytes;
         let number = self.number();
-        self.step(number, Running { target, key, execution, of, began, data_bytes });
+        let running = Running { target, key, execution: None, of, began, data_bytes };
+        match subject {
+            Some(subject) => self.forward(number, running, (origin, subject, record)),
+            None => {
+                let id = key.map(|key| key.call_id());
+                let execution = Execution::begin(self.server.clone(), origin, id, record);
+                self.step(number, Running { execution: Some(execution), ..running });
+            }
+        }
         Ok(())
     }
 
@@ -412,7 +430,7 @@ impl Front {
     }
 
     fn step(&mut self, number: u64, mut running: Running) {
-        match running.execution.step() {
+        match running.execution.as_mut().expect("it is executed here").step() {
             Step::Ask(caller, op) => {
                 // what was decided earlier of an owner's locks goes first
                 self.collect();

@@ -20,6 +20,9 @@ const VERSION: u8 = 1;
 const SEALED_BYTES: usize = 24;
 const SUMMED_BYTES: usize = 28;
 
+/// Attribute of the root directory with the key of the volume's handles: in backups too, and the same for all servers.
+pub const KEY_ATTRIBUTE: &[u8] = b"trusted.nfs3.key";
+
 /// Content of a handle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Named {

@@ -19,6 +19,7 @@
 //! | [`replies`] | the duplicate-request cache | RFC 1813 section 4.5 |
 //! | [`server`] | a call as what it asks of the front ring | RFC 1813 section 3.3 |
 //! | [`front`] | connections, their calls, and what they may hold | RFC 1813 section 4 |
+//! | [`filter`] | one address for many managers: which of them executes a call | |
 //! | [`client`] | the other end: calls as bytes, replies by xid | RFC 1813 section 4 |
 //!
 //! Invariants: no length is believed before its bytes are there; what one peer can make us keep has a limit in
@@ -29,6 +30,7 @@ pub mod client;
 pub mod convert;
 pub mod cookies;
 pub mod exports;
+pub mod filter;
 pub mod front;
 pub mod handle;
 pub mod limits;

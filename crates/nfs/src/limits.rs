@@ -43,6 +43,21 @@ pub const REPLIES_BYTES_MAX: usize = 8 << 20;
 /// Longest reply that it keeps: two times two attributes, a handle and the header of the reply are below 500 bytes.
 pub const REPLY_BYTES_MAX: usize = 1024;
 
+/// How long a manager that is away is asked for a forwarded call; then the call is dropped, and its client, which
+/// retransmits it after 60 s, decides.
+pub const FORWARD_SPAN: Duration = Duration::from_secs(30);
+/// Between two attempts: as long as the other clients of a manager wait.
+pub const FORWARD_PAUSE: Duration = Duration::from_millis(100);
+/// Most calls on their way to one manager: a quarter of all that are executed, so that three others go on.
+pub const FORWARDED_TO_ONE_MAX: usize = CALLS_OF_ALL_MAX / 4;
+/// Most bytes of a reply that is no listing: a symbolic link's path of 4 KiB, and attributes.
+pub const SMALL_REPLY_BYTES_MAX: usize = 8 * 1024;
+/// Calls of filters that one manager executes at a time: more wait.
+pub const EXECUTORS: usize = 128;
+/// Duplicates that wait for the reply to one call: one of each filter that the client was moved to, and of each time
+/// that the call was dropped there.
+pub const JOINED_MAX: usize = 8;
+
 /// Most exports, and networks of one: more are a mistake, and each call looks at all networks of one export.
 pub const EXPORTS_MAX: usize = 1024;
 /// Most networks of one export.

@@ -41,6 +41,7 @@ use mounting::Mounts;
 use node::bugs::{Bug, Bugs};
 use node::rings::{Caller, FileOp, FileReply};
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use wire::{Attr, Errno, FileId, FileKind, Time, VolumeId, Wall, Wcc};
 
 /// State that all calls of one server share.
@@ -51,7 +52,7 @@ pub struct Server {
     /// The key of its handles.
     pub key: Key,
     /// The exports.
-    pub exports: Exports,
+    pub exports: Rc<Exports>,
     /// Of this incarnation: another one after each start, so that clients retransmit what was not committed.
     pub write_verifier: [u8; 8],
     /// Services that the port mapper here names.
@@ -70,7 +71,7 @@ impl Server {
         Server {
             volume,
             key,
-            exports,
+            exports: Rc::new(exports),
             write_verifier,
             services: Vec::new(),
             bugs: Bugs::everywhere(),
@@ -142,10 +143,14 @@ async fn walk(asker: &Asker, names: impl Iterator<Item = &[u8]>) -> Result<Attr,
     Ok(attr)
 }
 
-/// The export of a handle.
-fn export<'s>(server: &'s Server, handle: Handle<'_>) -> Result<&'s Export, Status> {
+/// The export of a handle, among these.
+fn export<'e>(
+    server: &Server,
+    exports: &'e Exports,
+    handle: Handle<'_>,
+) -> Result<&'e Export, Status> {
     let named = Named::decode(handle, server.volume, &server.key)?;
-    server.exports.numbered(named.export).ok_or(Status::Stale)
+    exports.numbered(named.export).ok_or(Status::Stale)
 }
 
 fn names(path: &[u8]) -> impl Iterator<Item = &[u8]> {

@@ -3,6 +3,7 @@
 mod client;
 mod codecs;
 mod exports;
+mod filter;
 mod front;
 mod listings;
 mod locks;

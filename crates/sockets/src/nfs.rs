@@ -12,6 +12,7 @@ use arrayvec::ArrayVec;
 use live::clock;
 use live::device::{Poller, Ready};
 use live::host::Device;
+use nfs::filter::Forwarder;
 use nfs::front::{ConnectionId, Counters, Front};
 use nfs::limits::CALL_HEAD_BYTES_MAX;
 use nfs::portmap::{TCP, UDP};
@@ -122,6 +123,8 @@ pub struct Nfs {
     /// Room for one datagram.
     datagram: Box<[u8]>,
     is_stopping: bool,
+    /// Of a packet filter.
+    forwarder: Option<Forwarder>,
 }
 
 /// Whose a descriptor is.
@@ -143,7 +146,13 @@ impl Nfs {
             connections: BTreeMap::new(),
             datagram: vec![0; CALL_HEAD_BYTES_MAX].into(),
             is_stopping: false,
+            forwarder: None,
         })
+    }
+
+    /// Of a packet filter, whose front forwards calls through this.
+    pub fn forwarding(self, forwarder: Forwarder) -> Nfs {
+        Nfs { forwarder: Some(forwarder), ..self }
     }
 
     /// The front, for whoever reports of it.
@@ -333,6 +342,16 @@ impl Nfs {
             }
             moved = true;
         }
+        let Some(forwarder) = &self.forwarder else { return moved };
+        while let Some((number, outcome)) = forwarder.take_done() {
+            front.forwarded(number, outcome);
+            moved = true;
+        }
+        while let Some(forward) = front.poll_forward() {
+            forwarder.start(forward);
+            moved = true;
+        }
+        front.note_forwarded(forwarder.counters());
         moved
     }
 

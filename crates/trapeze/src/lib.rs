@@ -18,6 +18,7 @@ pub mod children;
 pub mod client;
 pub mod config;
 pub mod embedded;
+mod executor;
 pub mod flags;
 pub mod incarnation;
 pub mod interrupted;

@@ -395,6 +395,8 @@ pub fn run_as(machine: &Machine, setup: &Setup) -> Result<Running, MachineError>
     roles.member = Some((setup.manager.0, identity(machine, &setup.lending, &lost)));
     let services = start(bare.host.node().cx(), roles)?;
     follow_members(bare.host.node().cx(), &services, &bare.directory);
+    let volume = (setup.volume, setup.manager.0);
+    crate::executor::serve(bare.host.node().cx(), &services, volume, setup.files());
     setup.lending.watch(&mut bare.host, &services).map_err(system("memory pressure"))?;
     let (host, directory, _sockets) = (bare.host, bare.directory, Sockets::of(&[]));
     older::watch(host.node().cx(), &services);

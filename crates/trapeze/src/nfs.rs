@@ -21,8 +21,9 @@ use crate::serve::{self, ServeError};
 use crate::stopper::Stopper;
 use crate::waiting;
 use nfs::exports::Exports;
+use nfs::filter::Forwarder;
 use nfs::front::Front;
-use nfs::handle::Key;
+use nfs::handle::{KEY_ATTRIBUTE, Key};
 use nfs::portmap::{self, Service, TCP, UDP};
 use nfs::server::Server;
 use nfs::{mount, nlm, nsm, v3};
@@ -33,10 +34,8 @@ use sockets::nfs::{Nfs, NfsPlaces, NfsSockets, Registration, register};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
-use wire::{Errno, FileId, VolumeId};
+use wire::{Errno, FileId, NodeId, VolumeId};
 
-/// Attribute of the root directory with the key of the volume's handles: in backups too, and the same for all servers.
-const KEY: &[u8] = b"trusted.nfs3.key";
 /// Flag of setxattr(2): the attribute must be new.
 const XATTR_CREATE: u32 = 1;
 
@@ -215,6 +214,24 @@ pub fn join(setup: &Setup) -> Result<Running, ServeError> {
 
 /// Serves on a node that joined.
 pub fn serve(running: &mut Running, volume: VolumeId, bound: Bound) -> Result<Serving, ServeError> {
+    serve_as(running, volume, bound, None)
+}
+
+/// The same as a packet filter before all managers of a volume that was made at the manager `first`.
+pub fn filter(
+    running: &mut Running,
+    (volume, first): (VolumeId, NodeId),
+    bound: Bound,
+) -> Result<Serving, ServeError> {
+    serve_as(running, volume, bound, Some(first))
+}
+
+fn serve_as(
+    running: &mut Running,
+    volume: VolumeId,
+    bound: Bound,
+    filters: Option<NodeId>,
+) -> Result<Serving, ServeError> {
     let attribute = bound.is_findable.then(|| kept::attribute(bound.at));
     let Bound { sockets, services, exports, registration, .. } = bound;
     let key = volume_key(running)?;
@@ -224,8 +241,14 @@ pub fn serve(running: &mut Running, volume: VolumeId, bound: Bound) -> Result<Se
     let mut server = Server::new(volume, key, exports, verifier);
     server.services = services;
     server.begin_locks(locks);
-    let front = Front::new(Rc::new(server), cx.frames().clone());
-    let device = Nfs::new(sockets, front)?;
+    let (server, frames) = (Rc::new(server), cx.frames().clone());
+    let device = match filters {
+        None => Nfs::new(sockets, Front::new(server, frames))?,
+        Some(first) => {
+            let forwarder = Forwarder::new(cx, first);
+            Nfs::new(sockets, Front::filter(server, frames))?.forwarding(forwarder)
+        }
+    };
     running.nfs.replace(Some(device.front()));
     running.host.add(device)?;
     // clients may wait at any time
@@ -267,7 +290,7 @@ fn volume_key(running: &mut Running) -> Result<Key, ServeError> {
     };
     for _ in 0..2 {
         let file = FileId::ROOT;
-        match ask(running, FileOp::GetXattr { file, name: KEY.into() })? {
+        match ask(running, FileOp::GetXattr { file, name: KEY_ATTRIBUTE.into() })? {
             Ok(FileReply::Bytes(bytes)) => {
                 let key = bytes.try_into().map_err(|_| refused("used", Errno::EINVAL))?;
                 return Ok(Key(key));
@@ -276,7 +299,7 @@ fn volume_key(running: &mut Running) -> Result<Key, ServeError> {
             Err(errno) => return Err(refused("read", errno)),
             Ok(_) => return Err(refused("read", Errno::EPROTO)),
         }
-        let (name, value) = (KEY.into(), random::bytes::<16>().into());
+        let (name, value) = (KEY_ATTRIBUTE.into(), random::bytes::<16>().into());
         let op = FileOp::SetXattr { file, name, value, flags: XATTR_CREATE };
         match ask(running, op)? {
             // another server may have been quicker

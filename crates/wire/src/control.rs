@@ -119,6 +119,8 @@ impl Channel {
     pub const KEYS: Channel = Channel(6);
     /// File managers among themselves (`names`).
     pub const MANAGERS: Channel = Channel(7);
+    /// Calls of clients of NFS that a packet filter forwards (`nfs`).
+    pub const NFS: Channel = Channel(8);
     /// The first channel that applications may use for services of their own.
     pub const USER: Channel = Channel(16);
     /// Channels are numbered below this.

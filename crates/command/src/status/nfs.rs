@@ -19,6 +19,20 @@ pub(super) fn calls(reports: &[(&Member, &Report)]) -> Table {
     table
 }
 
+/// What filters had managers execute.
+pub(super) fn forwarded(reports: &[(&Member, &Report)]) -> Table {
+    let headings =
+        ["NFS filter", "forwarded", "executed here", "moved", "retransmitted", "dropped"];
+    let mut table = Table::new(&headings);
+    for (member, report) in reports {
+        let Some(nfs) = report.nfs.as_ref().filter(|nfs| nfs.forwarded > 0) else { continue };
+        let numbers = [nfs.forwarded, nfs.executed_here, nfs.moved, nfs.retransmitted, nfs.dropped];
+        let numbers = numbers.map(|number| number.to_string());
+        table.row(&[&[member.name.clone()][..], &numbers].concat());
+    }
+    table
+}
+
 /// Holders of locks of each server, and waiters.
 pub(super) fn locks(reports: &[(&Member, &Report)]) -> Table {
     let headings = ["NFS locks of", "client", "name", "process", "inode", "bytes", "lock"];

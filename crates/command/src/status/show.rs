@@ -105,7 +105,9 @@ fn print_tables(told: &[Told], troubles: &[String]) {
     let hinted = any(|report| report.io.is_some_and(|io| io.hints > 0) || report.mount.is_some());
     let hints = hinted.then(|| hints_table(&reports));
     let tables = blocks.into_iter().chain(hints).chain(stores).chain(memory).chain(keys);
-    let tables = tables.chain(nfs.into_iter().flatten()).chain(locks);
+    let filters = any(|report| report.nfs.as_ref().is_some_and(|nfs| nfs.forwarded > 0));
+    let filters = filters.then(|| nfs::forwarded(&reports));
+    let tables = tables.chain(nfs.into_iter().flatten()).chain(filters).chain(locks);
     for table in tables.chain([links_table(&reports)]) {
         print!("\n{}", table.render());
     }

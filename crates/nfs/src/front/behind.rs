@@ -4,10 +4,11 @@ use crate::locks::LockOp;
 use crate::server::Server;
 use node::rings::{Caller, FileDone, FileOp, FileRequest};
 use std::collections::BTreeMap;
+use wire::FileId;
 
 #[derive(Clone, Copy, Debug)]
 enum What {
-    Close,
+    Close(FileId),
     /// Of locks, by their number of it.
     Lock(u64),
     Interrupt,
@@ -22,6 +23,14 @@ impl Behind {
         self.0.is_empty()
     }
 
+    /// Files that are being closed.
+    pub fn closing(&self) -> impl Iterator<Item = FileId> {
+        self.0.values().filter_map(|what| match what {
+            What::Close(file) => Some(*file),
+            _ => None,
+        })
+    }
+
     /// The next one, which gets this number.
     pub fn poll(&mut self, server: &Server, front: u64) -> Option<FileRequest> {
         let (what, caller, op) = self.next(server)?;
@@ -32,7 +41,7 @@ impl Behind {
     fn next(&self, server: &Server) -> Option<(What, Caller, FileOp)> {
         if let Some((file, handle)) = server.open_files().borrow_mut().poll_close() {
             let op = FileOp::Release { file, handle, owner: None };
-            return Some((What::Close, Caller::default(), op));
+            return Some((What::Close(file), Caller::default(), op));
         }
         loop {
             match server.locks().borrow_mut().poll_op()? {
@@ -59,7 +68,7 @@ impl Behind {
             Some(What::Lock(number)) => {
                 server.locks().borrow_mut().op_done(number, done.result);
             }
-            Some(What::Close | What::Interrupt) => {}
+            Some(What::Close(_) | What::Interrupt) => {}
         }
         None
     }

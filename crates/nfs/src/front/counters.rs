@@ -1,5 +1,6 @@
 //! Counts of calls by procedure and client, and their latencies.
 
+use crate::filter::Forwarded;
 use crate::limits::CLIENTS_MAX;
 use crate::{mount, nlm, nsm, portmap, v3};
 use core::net::IpAddr;
@@ -90,6 +91,10 @@ pub struct Counters {
     pub refused: u64,
     /// Connections that were closed because their clients stood still.
     pub stalled: u64,
+    /// Of a filter: calls of NFS that it executed itself.
+    pub executed_here: u64,
+    /// Of a filter: calls that managers executed.
+    pub forwarded: Forwarded,
 }
 
 impl Counters {

@@ -3,7 +3,7 @@
 //! NFS has no open files and the front ring has: each of these uses one of the [`OpenFiles`](super::OpenFiles).
 
 use super::execution::Results;
-use super::open_files::OpenKey;
+use super::open_files::{OpenKey, READ_ONLY};
 use super::{Context, Failed};
 use crate::limits::IO_BYTES_MAX;
 use crate::v3::{
@@ -17,7 +17,6 @@ use node::rings::{FileOp, FileReply, Handle, WriteFlags};
 use wire::FileId;
 
 /// Flags of open(2).
-const READ_ONLY: u32 = 0;
 const WRITE_ONLY: u32 = 1;
 
 /// An open file that this call uses.

@@ -2,6 +2,7 @@
 
 use super::{Context, Origin, Port, Server, export};
 use super::{data, listing, locking, monitoring, mounting, namespace, objects};
+use crate::exports::Exports;
 use crate::record::{MARK_BYTES, Outgoing, Record, begin};
 use crate::rpc::{Acceptance, Call, Reply};
 use crate::v3::{self, Args, Handle, Procedure, Status};
@@ -95,10 +96,21 @@ impl Execution {
         call: Option<CallId>,
         record: Record,
     ) -> Execution {
-        let caller = caller(&server, origin.client(), &record.head);
+        let exports = server.exports.clone();
+        Execution::begin_in(server, exports, (origin, call), record)
+    }
+
+    /// The same, of a call of NFS to which these exports apply.
+    pub fn begin_in(
+        server: Rc<Server>,
+        exports: Rc<Exports>,
+        (origin, call): (Origin, Option<CallId>),
+        record: Record,
+    ) -> Execution {
+        let caller = caller(&server, &exports, origin.client(), &record.head);
         let asker = Asker { caller, call, ..Asker::default() };
         let exchange = asker.exchange.clone();
-        let procedure = Box::pin(execute(server, origin, asker, record));
+        let procedure = Box::pin(execute(server, exports, origin, asker, record));
         Execution { exchange, procedure }
     }
 
@@ -121,10 +133,10 @@ impl Execution {
     }
 }
 
-fn caller(server: &Server, client: IpAddr, head: &[u8]) -> Caller {
+fn caller(server: &Server, exports: &Exports, client: IpAddr, head: &[u8]) -> Caller {
     let Ok(call) = Call::parse(head) else { return Caller::default() };
     let options = first_handle(call.arguments)
-        .and_then(|handle| export(server, handle).ok()?.options(client));
+        .and_then(|handle| export(server, exports, handle).ok()?.options(client));
     options.unwrap_or_default().caller(&call.credential)
 }
 
@@ -133,7 +145,13 @@ fn first_handle(arguments: &[u8]) -> Option<Handle<'_>> {
     Handle::take(&mut crate::xdr::Input::new(arguments)).ok()
 }
 
-async fn execute(server: Rc<Server>, origin: Origin, asker: Asker, record: Record) -> Executed {
+async fn execute(
+    server: Rc<Server>,
+    exports: Rc<Exports>,
+    origin: Origin,
+    asker: Asker,
+    record: Record,
+) -> Executed {
     let call = match Call::parse(&record.head) {
         Ok(call) => call,
         Err(no) => {
@@ -146,7 +164,10 @@ async fn execute(server: Rc<Server>, origin: Origin, asker: Asker, record: Recor
         }
     };
     match (origin.port, call.program) {
-        (Port::Nfs, v3::PROGRAM) => execute_nfs(&server, origin, asker, &call, record.data).await,
+        (Port::Nfs, v3::PROGRAM) => {
+            let parts = (&*server, &*exports);
+            execute_nfs(parts, origin, asker, &call, record.data).await
+        }
         (Port::Nfs | Port::Mount, mount::PROGRAM) => {
             finished(call.xid, mounting::answer(&server, origin, &asker, &call).await)
         }
@@ -189,7 +210,7 @@ fn finished(xid: u32, answered: Answered) -> Executed {
 }
 
 async fn execute_nfs(
-    server: &Server,
+    parts: (&Server, &Exports),
     origin: Origin,
     asker: Asker,
     call: &Call<'_>,
@@ -203,7 +224,7 @@ async fn execute_nfs(
             Reply::Accepted(Acceptance::Success).put(call.xid, &mut head);
             let results = head.len();
             let client = origin.client();
-            let (head, data, bytes) = results_of(server, client, asker, (args, head), data).await;
+            let (head, data, bytes) = results_of(parts, client, asker, (args, head), data).await;
             let status = &head[results..];
             let is_final = !status.starts_with(&(Status::Jukebox as u32).to_be_bytes());
             let failed = !status.starts_with(&(Status::Ok as u32).to_be_bytes());
@@ -232,7 +253,7 @@ fn plain(xid: u32, reply: Reply) -> Executed {
 pub(super) type Results = (Vec<u8>, Vec<Frame>, usize);
 
 async fn results_of(
-    server: &Server,
+    (server, exports): (&Server, &Exports),
     client: IpAddr,
     asker: Asker,
     (args, mut head): (Args<'_>, Vec<u8>),
@@ -241,7 +262,7 @@ async fn results_of(
     let mut arguments = Vec::new();
     args.put(&mut arguments);
     let handle = first_handle(&arguments).unwrap_or_default();
-    let allowed = export(server, handle).and_then(|export| {
+    let allowed = export(server, exports, handle).and_then(|export| {
         let options = export.options(client).ok_or(Status::Acces)?;
         Ok((options, export))
     });

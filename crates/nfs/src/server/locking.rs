@@ -113,7 +113,7 @@ impl Locking<'_> {
     fn target(&self, handle: NetObject<'_>) -> Result<Target, Status> {
         let handle = Handle(handle.0);
         let stale = Status::StaleHandle;
-        let export = export(self.server, handle).map_err(|_| stale)?;
+        let export = export(self.server, &self.server.exports, handle).map_err(|_| stale)?;
         let options = export.options(self.origin.client()).ok_or(stale)?;
         let named = Named::decode(handle, self.server.volume, &self.server.key);
         let file = named.map_err(|_| stale)?.file;

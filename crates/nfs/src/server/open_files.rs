@@ -13,6 +13,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use wire::{FileId, Time};
 
+/// Flags of open(2).
+pub(super) const READ_ONLY: u32 = 0;
+
 /// One file, access, caller.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct OpenKey {
@@ -64,6 +67,19 @@ impl OpenFiles {
     /// Whether none is.
     pub fn is_empty(&self) -> bool {
         self.kept.is_empty()
+    }
+
+    /// Whether the file is open, or is to be closed.
+    pub fn has(&self, file: FileId) -> bool {
+        let (flags, user, groups) = (READ_ONLY, (0, 0), Arc::default());
+        let next = self.kept.range(OpenKey { file, flags, user, groups }..).next();
+        let is_open = next.is_some_and(|(key, _)| key.file == file);
+        is_open || self.closing.iter().any(|(closing, _)| *closing == file)
+    }
+
+    /// Whether any file is open for writing, or to be closed.
+    pub fn has_written(&self) -> bool {
+        self.kept.keys().any(|key| key.flags != READ_ONLY) || !self.closing.is_empty()
     }
 
     /// The open file, if there is one, which is in use from now on.

@@ -22,6 +22,12 @@ figures! {
         duplicates => counter "nfs_duplicates_total", "Calls that were received more than once.";
         refused;
         stalled => counter "nfs_stalled_total", "Connections whose clients stood still.";
+        /// Calls of a filter: those that managers executed, and those that it executed itself.
+        forwarded => counter "nfs_forwarded_total", "Calls that a filter had managers execute.";
+        executed_here => counter "nfs_executed_here_total", "Calls of NFS that a filter executed itself.";
+        moved => counter "nfs_forwarded_moved_total", "Forwarded calls that found another owner of their site.";
+        retransmitted => counter "nfs_forwarded_retransmitted_total", "Forwarded calls that were retransmitted to a manager that was away.";
+        dropped => counter "nfs_forwarded_dropped_total", "Forwarded calls without a reply: clients retransmit them.";
         locks => gauge "nfs_locks", "Locks that clients of NFS hold.";
         waiting_locks => gauge "nfs_waiting_locks", "Locks that clients of NFS wait for.";
         granted_locks => counter "nfs_granted_locks_total", "Locks that clients waited for and were called for.";
@@ -111,6 +117,11 @@ impl Nfs {
             duplicates: counters.duplicates,
             refused: counters.refused,
             stalled: counters.stalled,
+            forwarded: counters.forwarded.calls,
+            executed_here: counters.executed_here,
+            moved: counters.forwarded.moved,
+            retransmitted: counters.forwarded.retransmitted,
+            dropped: counters.forwarded.dropped,
             locks: locks.held() as u64,
             waiting_locks: locks.waiting() as u64,
             granted_locks: counted.granted,

@@ -1,0 +1,252 @@
+//! Calls from a filter to the managers that own their sites, over links that lose, duplicate and reorder.
+
+use crate::memory::Memory;
+use nfs::exports::{self, Options};
+use nfs::filter::{FileSystem, Forward, Forwarder, OpenHere, Outcome, Subject, serve, subject};
+use nfs::handle::{Key, Named};
+use nfs::rpc::{Acceptance, Call, Credential, Reply, System};
+use nfs::server::Server;
+use nfs::v3::*;
+use node::rings::{Caller, FileOp, FileReply};
+use rig::Net;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use wire::{Errno, FileId, NodeId, SiteOwner, Sites, VolumeId};
+
+const KEY: Key = Key([3; 16]);
+const VOLUME: VolumeId = VolumeId(4);
+
+/// A manager's node with a file system in memory.
+struct Manager {
+    sites: Rc<RefCell<Sites>>,
+    memory: Rc<RefCell<Memory>>,
+    members: Rc<Cell<u16>>,
+}
+
+impl FileSystem for Manager {
+    async fn is_member(&self, node: NodeId) -> bool {
+        node.0 <= self.members.get()
+    }
+
+    fn sites(&self) -> Option<Sites> {
+        Some(self.sites.borrow().clone())
+    }
+
+    async fn ask(&self, caller: Caller, op: FileOp) -> Result<FileReply, Errno> {
+        match op {
+            FileOp::GetXattr { .. } => Ok(FileReply::Bytes(KEY.0.to_vec())),
+            op => self.memory.borrow_mut().serve(&caller, op),
+        }
+    }
+}
+
+/// Managers 1 and 2, and a filter.
+struct World {
+    net: Net,
+    sites: Vec<Rc<RefCell<Sites>>>,
+    memories: Vec<Rc<RefCell<Memory>>>,
+    /// Nodes up to this one are members.
+    members: Rc<Cell<u16>>,
+    forwarder: Forwarder,
+    next: u64,
+}
+
+impl World {
+    fn new() -> World {
+        let net = Net::new(3);
+        let (mut sites, mut memories) = (Vec::new(), Vec::new());
+        let members = Rc::new(Cell::new(3));
+        for node in &net.nodes[..2] {
+            let table = Rc::new(RefCell::new(Sites::all_at(NodeId(1))));
+            let memory = Rc::new(RefCell::new(Memory::new(node.cx().frames().clone())));
+            let (sites_of, memory_of) = (table.clone(), memory.clone());
+            let manager = Manager { sites: sites_of, memory: memory_of, members: members.clone() };
+            serve(node.cx(), VOLUME, manager);
+            sites.push(table);
+            memories.push(memory);
+        }
+        let forwarder = Forwarder::new(net.nodes[2].cx(), NodeId(1));
+        World { net, sites, memories, members, forwarder, next: 0 }
+    }
+
+    /// Site 0 is the second manager's; the filter does not know.
+    fn move_root(&self) {
+        let owner = SiteOwner { epoch: 1, manager: NodeId(2) };
+        self.sites.iter().for_each(|table| assert!(table.borrow_mut().learn(0, owner)));
+    }
+
+    fn send(&mut self, xid: u32, args: Args<'_>) {
+        self.next += 1;
+        let options = exports::parse("/ *(rw)").unwrap();
+        let options = options.iter().next().unwrap().rules[0].options;
+        let (file, path) = (FileId::ROOT, "/".to_string());
+        let subject = Subject { file, path, options, is_listing: false };
+        let (number, client) = (self.next, "10.0.0.1:900".parse().unwrap());
+        self.forwarder.start(Forward { number, client, subject, record: record(xid, args) });
+    }
+
+    fn ended(&mut self) -> Option<Outcome> {
+        let (forwarder, ended) = (self.forwarder.clone(), RefCell::new(None));
+        self.net.until(|| {
+            *ended.borrow_mut() = forwarder.take_done();
+            ended.borrow().is_some()
+        });
+        ended.into_inner().unwrap().1
+    }
+}
+
+fn record(xid: u32, args: Args<'_>) -> Vec<u8> {
+    let (mut arguments, mut bytes) = (Vec::new(), Vec::new());
+    args.put(&mut arguments);
+    let credential = Credential::System(System { uid: 500, ..System::default() });
+    let (program, version, procedure) = (PROGRAM, VERSION, args.procedure() as u32);
+    Call { xid, program, version, procedure, credential, arguments: &arguments }.put(&mut bytes);
+    bytes
+}
+
+fn handle(file: FileId) -> Vec<u8> {
+    let export = exports::parse("/ *(rw)").unwrap().iter().next().unwrap().number();
+    Named { volume: VOLUME, file, generation: 0, export }.encode(&KEY).to_vec()
+}
+
+fn make<'a>(root: &'a [u8], name: &'a str) -> Args<'a> {
+    let place = DirOpArgs { dir: Handle(root), name: Path(name.as_bytes()) };
+    Args::Create(CreateArgs { place, how: CreateHow::Guarded(Sattr::default()) })
+}
+
+fn status(outcome: &Outcome) -> Status {
+    let (_, reply, results) = Reply::parse(&outcome.reply).unwrap();
+    assert_eq!(reply, Reply::Accepted(Acceptance::Success));
+    Results::decode(Procedure::Create, results).unwrap().status()
+}
+
+#[test]
+fn a_change_is_made_once_over_links_that_lose_and_duplicate() {
+    let mut world = World::new();
+    world.net.fate = Box::new(|packet| (((packet * 7) % 3) as usize, (packet % 4) as usize));
+    let root = handle(FileId::ROOT);
+    for xid in 0..20 {
+        let name = format!("file{xid}");
+        // the client is impatient, and its duplicate has the same reply
+        world.send(xid, make(&root, &name));
+        world.send(xid, make(&root, &name));
+        let [one, two] = [world.ended().unwrap(), world.ended().unwrap()];
+        assert_eq!(status(&one), Status::Ok);
+        assert_eq!(one.reply, two.reply);
+        world.send(1000 + xid, make(&root, &name));
+        assert_eq!(status(&world.ended().unwrap()), Status::Exist, "another call of that name");
+    }
+    assert_eq!(world.memories[0].borrow().changes, 20);
+}
+
+#[test]
+fn a_manager_that_does_not_own_the_site_any_more_says_who_does() {
+    let mut world = World::new();
+    let root = handle(FileId::ROOT);
+    world.send(1, make(&root, "first"));
+    assert_eq!(status(&world.ended().unwrap()), Status::Ok);
+    world.move_root();
+    for xid in 2..5 {
+        let name = format!("file{xid}");
+        world.send(xid, make(&root, &name));
+        assert_eq!(status(&world.ended().unwrap()), Status::Ok);
+    }
+    assert_eq!(world.forwarder.counters().moved, 1, "it is learnt once");
+    let changes = |number: usize| world.memories[number].borrow().changes;
+    assert_eq!((changes(0), changes(1)), (1, 3));
+}
+
+#[test]
+fn calls_to_a_manager_that_is_away_wait_and_end() {
+    let mut world = World::new();
+    let root = handle(FileId::ROOT);
+    world.net.cut = Some(NodeId(1));
+    world.send(1, make(&root, "late"));
+    world.net.run(5000);
+    assert_eq!(world.forwarder.take_done(), None);
+    world.net.cut = None;
+    assert_eq!(status(&world.ended().unwrap()), Status::Ok);
+    world.net.cut = Some(NodeId(1));
+    world.send(2, make(&root, "never"));
+    assert_eq!(world.ended(), None, "its client decides");
+    assert_eq!(world.forwarder.counters().dropped, 1);
+}
+
+#[test]
+fn a_node_that_is_no_member_has_nothing_executed() {
+    let mut world = World::new();
+    world.members.set(2);
+    let root = handle(FileId::ROOT);
+    world.send(1, make(&root, "refused"));
+    assert_eq!(world.ended(), None);
+    assert_eq!(world.memories[0].borrow().changes, 0);
+    world.members.set(3);
+    world.send(2, make(&root, "executed"));
+    assert_eq!(status(&world.ended().unwrap()), Status::Ok);
+}
+
+/// What a filter has open.
+#[derive(Default)]
+struct Open {
+    file: Option<FileId>,
+    is_written: bool,
+}
+
+impl OpenHere for Open {
+    fn is_open(&self, file: FileId) -> bool {
+        self.file == Some(file)
+    }
+    fn is_any_open(&self) -> bool {
+        self.file.is_some()
+    }
+    fn is_any_written(&self) -> bool {
+        self.file.is_some() && self.is_written
+    }
+}
+
+/// Whether a manager executes the call.
+fn is_forwarded(args: Args<'_>, client: &str, open: &Open) -> bool {
+    let exports = exports::parse("/ 10.0.0.0/8(rw)").unwrap();
+    let server = Server::new(VOLUME, KEY, exports, [0; 8]);
+    let record = record(1, args);
+    let call = Call::parse(&record).unwrap();
+    let found = subject(&call, &server, client.parse().unwrap(), open);
+    let options = |subject: &Subject| subject.options != Options::default();
+    found.as_ref().is_some_and(options)
+}
+
+#[test]
+fn what_depends_on_bytes_of_the_filter_stays_with_it() {
+    let (here, other) = (FileId::new(3, 7), FileId::new(4, 8));
+    let (one, two) = (handle(here), handle(other));
+    let nothing = Open::default();
+    let read = Open { file: Some(here), is_written: false };
+    let written = Open { file: Some(here), is_written: true };
+    let is_forwarded = |args: Args<'_>, open: &Open| is_forwarded(args, "10.0.0.1", open);
+    let place = DirOpArgs { dir: Handle(&two), name: Path(b"name") };
+    let create = |how| Args::Create(CreateArgs { place, how });
+    let unchecked = create(CreateHow::Unchecked(Sattr::default()));
+    let commit = CommitArgs { file: Handle(&one), offset: 0, count: 0 };
+    assert!(!is_forwarded(Args::Commit(commit), &nothing));
+    for (args, expected) in [
+        (Args::Getattr(Handle(&one)), [true, false, false]),
+        (Args::Getattr(Handle(&two)), [true, true, true]),
+        (Args::Lookup(place), [true, true, false]),
+        (unchecked, [true, false, false]),
+        (create(CreateHow::Guarded(Sattr::default())), [true, true, true]),
+        (Args::Link(LinkArgs { file: Handle(&one), link: place }), [true, false, false]),
+        (Args::Remove(place), [true, true, true]),
+    ] {
+        let found = [&nothing, &read, &written].map(|open| is_forwarded(args, open));
+        assert_eq!(found, expected, "{args:?}");
+    }
+}
+
+#[test]
+fn a_client_without_rights_reaches_no_manager() {
+    let root = handle(FileId::ROOT);
+    let nothing = Open::default();
+    assert!(is_forwarded(Args::Getattr(Handle(&root)), "10.0.0.1", &nothing));
+    assert!(!is_forwarded(Args::Getattr(Handle(&root)), "11.0.0.1", &nothing));
+    assert!(!is_forwarded(Args::Getattr(Handle(&root[..31])), "10.0.0.1", &nothing));
+}
