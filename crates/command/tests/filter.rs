@@ -1,11 +1,12 @@
 //! `trapeze filter` before three managers: one tree, also when the filter or a manager is killed in the middle of it.
 
-use crate::common::{Cluster, pattern, text, trapeze};
+use crate::common::{Cluster, free_ports, pattern, text, trapeze};
 use crate::managers::until_spread;
 use crate::nfs::{Client, OPEN, Server};
+use nfs::nlm::Status as Locked;
 use nfs::v3::{
     Args, CreateArgs, CreateHow, DirOpArgs, Handle, MkdirArgs, Outcome, Path as Name, ReadArgs,
-    ReaddirplusArgs, RenameArgs, Results, Sattr, SetattrArgs, Status,
+    ReaddirplusArgs, ReaddirplusOk, RenameArgs, Results, Sattr, SetattrArgs, Status,
 };
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 use trapeze::local::Shape;
 
 /// Three managers with a third of the sites each, and its directory.
-fn three_managers() -> (Cluster, PathBuf) {
+pub fn three_managers() -> (Cluster, PathBuf) {
     let cluster = Cluster::shaped(&Shape { managers: 3, ..Shape::prefaulted(2) });
     let dir = cluster.processes.mount_point().with_file_name("cluster");
     until_spread(text(&dir), 3);
@@ -33,8 +34,12 @@ fn place<'a>(dir: &'a [u8], name: &'a str) -> DirOpArgs<'a> {
 /// What `status` counts of the filter.
 fn counted(dir: &Path, what: &str) -> u64 {
     let told = trapeze(&["status", "--json", "--cluster", text(dir)]);
-    let rows = String::from_utf8_lossy(&told.stdout).into_owned();
-    let rows = rows.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    summed(&String::from_utf8_lossy(&told.stdout), what)
+}
+
+/// A figure of NFS, of all nodes, in what `status --json` printed.
+pub fn summed(told: &str, what: &str) -> u64 {
+    let rows = told.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
     rows.filter_map(|row| row["report"]["nfs"][what].as_u64()).sum()
 }
 
@@ -66,21 +71,50 @@ fn content(client: &mut Client, file: &[u8]) -> Vec<u8> {
     })
 }
 
-/// Names in a directory, but for `.` and `..`.
-fn names(client: &mut Client, dir: &[u8]) -> Vec<String> {
-    let (verifier, dircount, maxcount) = ([0; 8], 32 << 10, 64 << 10);
-    let args = ReaddirplusArgs { dir: Handle(dir), cookie: 0, verifier, dircount, maxcount };
-    client.call(Args::Readdirplus(args), |reply| match reply.nfs().unwrap() {
-        Results::Readdirplus(Outcome::Ok(listed)) => {
-            assert!(listed.eof);
-            let names = listed.entries.iter().map(|it| String::from_utf8_lossy(it.name.0).into());
-            let mut names: Vec<String> =
-                names.filter(|name: &String| !name.starts_with('.')).collect();
-            names.sort();
-            names
-        }
+fn looked_up_size(client: &mut Client, dir: &[u8], name: &str) -> u64 {
+    client.call(Args::Lookup(place(dir, name)), |reply| match reply.nfs().unwrap() {
+        Results::Lookup(Outcome::Ok(found)) => found.attributes.unwrap().size,
         other => panic!("{other:?}"),
     })
+}
+
+fn listed_size(client: &mut Client, dir: &[u8], name: &str) -> u64 {
+    list(client, dir, (0, [0; 8]), |listed| {
+        let entry = listed.entries.iter().find(|entry| entry.name.0 == name.as_bytes());
+        entry.unwrap().attributes.unwrap().size
+    })
+}
+
+/// What READDIRPLUS tells of the names behind a cookie.
+fn list<T>(
+    client: &mut Client,
+    dir: &[u8],
+    (cookie, verifier): (u64, [u8; 8]),
+    with: impl FnOnce(&ReaddirplusOk<'_>) -> T,
+) -> T {
+    let (dircount, maxcount) = (32 << 10, 64 << 10);
+    let args = ReaddirplusArgs { dir: Handle(dir), cookie, verifier, dircount, maxcount };
+    client.call(Args::Readdirplus(args), |reply| match reply.nfs().unwrap() {
+        Results::Readdirplus(Outcome::Ok(listed)) => with(&listed),
+        other => panic!("{other:?}"),
+    })
+}
+
+/// Names in a directory, but for `.` and `..`.
+fn names(client: &mut Client, dir: &[u8]) -> Vec<String> {
+    let (mut names, mut position, mut eof) = (Vec::new(), (0, [0; 8]), false);
+    while !eof {
+        (position, eof) = list(client, dir, position, |listed| {
+            let all = listed.entries.iter();
+            names.extend(all.map(|entry| String::from_utf8_lossy(entry.name.0).into_owned()));
+            assert!(listed.eof || !listed.entries.is_empty(), "no way on");
+            let last = listed.entries.last().map_or(position.0, |entry| entry.cookie);
+            ((last, listed.verifier), listed.eof)
+        });
+    }
+    names.retain(|name| !name.starts_with('.'));
+    names.sort();
+    names
 }
 
 #[test]
@@ -286,6 +320,102 @@ fn clients_of_a_filter_wait_for_a_killed_manager() {
     assert_eq!(names(&mut client, &two), left);
     assert!(names(&mut client, &one).is_empty());
     filter.process.stop().unwrap();
+    cluster.stop();
+}
+
+/// Managers do not know what the filter has written: it asks again itself where they name such a file.
+#[test]
+fn names_of_files_that_are_being_written_are_told_with_their_sizes() {
+    let (mut cluster, dir) = three_managers();
+    let filter = server("filter", &dir, "127.0.0.1:0");
+    let mut client = Client::connect(filter.address);
+    let root = client.mount("/").unwrap();
+    let made = make_directory(&mut client, &root, "made");
+    let [written, other] = ["written", "other"].map(|name| client.create(&made, name));
+    let mut bytes = 0;
+    for _ in 0..5 {
+        // each time longer, so that the size is not an older one
+        bytes += 10_000;
+        client.write(&written, &pattern(1, bytes));
+        let before = ["forwarded", "executed_here"].map(|what| counted(&dir, what));
+        assert_eq!(client.lookup(&made, "other"), other);
+        let forwarded = counted(&dir, "forwarded");
+        assert_eq!(listed_size(&mut client, &made, "written"), bytes as u64);
+        assert_eq!(looked_up_size(&mut client, &made, "written"), bytes as u64);
+        let after = ["forwarded", "executed_here"].map(|what| counted(&dir, what));
+        assert_eq!(forwarded - before[0], 1);
+        assert_eq!([after[0] - before[0], after[1] - before[1]], [3, 2]);
+    }
+    filter.process.stop().unwrap();
+    cluster.stop();
+}
+
+#[test]
+fn two_filters_exclude_each_others_locks() {
+    let (mut cluster, dir) = three_managers();
+    let filters = [free_ports(1), free_ports(1)].map(|port| {
+        let log = dir.with_file_name(format!("filter{port}.log"));
+        Server::of("filter", &dir, &format!("127.0.0.1:{port}"), &[OPEN], &log)
+    });
+    let [mut one, mut two] = filters.each_ref().map(|filter| Client::connect(filter.address));
+    let root = one.mount("/").unwrap();
+    let made = make_directory(&mut one, &root, "made");
+    let file = one.create(&made, "file");
+    let at_once = (false, false);
+    assert_eq!(one.lock_as("1@one", &file, at_once), Locked::Granted);
+    assert_eq!(two.lock_as("2@two", &file, at_once), Locked::Denied);
+    assert_eq!(one.unlock_as("1@one", &file), Locked::Granted);
+    assert_eq!(two.lock_as("2@two", &file, at_once), Locked::Granted);
+    assert_eq!(one.lock_as("1@one", &file, at_once), Locked::Denied);
+    // the lock is its client's, who is there still, and takes it from the next filter at that address
+    let [first, killed] = filters;
+    let listen = killed.address.to_string();
+    killed.process.kill().unwrap();
+    assert_eq!(one.lock_as("1@one", &file, at_once), Locked::Denied);
+    let second = server("filter", &dir, &listen);
+    two = Client::connect(second.address);
+    assert_eq!(two.lock_as("2@two", &file, (false, true)), Locked::Granted);
+    assert_eq!(one.lock_as("1@one", &file, at_once), Locked::Denied);
+    [first, second].into_iter().for_each(|filter| filter.process.stop().unwrap());
+    cluster.stop();
+}
+
+#[test]
+fn names_of_a_hashed_directory_are_asked_of_the_managers_of_their_hashes() {
+    let (mut cluster, dir) = three_managers();
+    let filter = server("filter", &dir, "127.0.0.1:0");
+    let mut client = Client::connect(filter.address);
+    let root = client.mount("/").unwrap();
+    let hot = make_directory(&mut client, &root, "hot");
+    let hashed = trapeze(&["layout", "--hash", "--cluster", text(&dir), "/hot"]);
+    assert!(hashed.status.success(), "{hashed:?}");
+    let name = |number: usize| format!("name{number:03}");
+    // of so many names each manager has some
+    for number in 0..40 {
+        assert_eq!(status(&mut client, create(&hot, &name(number))), Status::Ok);
+    }
+    let moved = counted(&dir, "moved");
+    let mut left = Vec::new();
+    for number in 40..80 {
+        let (made, renamed) = (name(number), format!("renamed{number:03}"));
+        assert_eq!(status(&mut client, create(&hot, &made)), Status::Ok);
+        client.lookup(&hot, &made);
+        let args = RenameArgs { from: place(&hot, &made), to: place(&hot, &renamed) };
+        assert_eq!(status(&mut client, Args::Rename(args)), Status::Ok);
+        match number % 2 {
+            0 => left.push(renamed),
+            _ => {
+                let args = Args::Remove(place(&hot, &renamed));
+                assert_eq!(status(&mut client, args), Status::Ok);
+            }
+        }
+    }
+    assert_eq!(counted(&dir, "moved"), moved, "it knows that the directory is hashed, and where");
+    left.splice(0..0, (0..40).map(name));
+    assert_eq!(names(&mut client, &hot), left);
+    let other = server("nfs", &dir, "127.0.0.1:0");
+    assert_eq!(names(&mut Client::connect(other.address), &hot), left);
+    [filter, other].into_iter().for_each(|server| server.process.stop().unwrap());
     cluster.stop();
 }
 

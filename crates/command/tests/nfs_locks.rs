@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use trapeze::children::Process;
 
 const PATIENCE: Duration = Duration::from_secs(60);
+const OWNER: &str = "7@tester";
 
 /// A mount beside; it is taken out of the file tree after a failed test too.
 struct Mount {
@@ -49,9 +50,9 @@ impl Drop for Mount {
     }
 }
 
-fn lock_of(handle: &[u8]) -> NlmLock<'_> {
-    let (host, handle) = (Host(b"tester"), NetObject(handle));
-    NlmLock { host, handle, owner: NetObject(b"7@tester"), process: 7, offset: 0, bytes: 10 }
+fn lock_of<'a>(handle: &'a [u8], owner: &'a str) -> NlmLock<'a> {
+    let (host, handle, owner) = (Host(b"tester"), NetObject(handle), NetObject(owner.as_bytes()));
+    NlmLock { host, handle, owner, process: 7, offset: 0, bytes: 10 }
 }
 
 impl Client {
@@ -61,13 +62,26 @@ impl Client {
     }
 
     fn lock(&mut self, handle: &[u8], block: bool, reclaim: bool) -> Status {
-        let (cookie, lock) = (NetObject(b"c"), lock_of(handle));
+        self.lock_as(OWNER, handle, (block, reclaim))
+    }
+
+    pub fn lock_as(
+        &mut self,
+        owner: &str,
+        handle: &[u8],
+        (block, reclaim): (bool, bool),
+    ) -> Status {
+        let (cookie, lock) = (NetObject(b"c"), lock_of(handle, owner));
         let args = LockArgs { cookie, block, exclusive: true, lock, reclaim, state: 1 };
         self.nlm(Procedure::Lock, Args::Lock(args))
     }
 
     fn unlock(&mut self, handle: &[u8]) -> Status {
-        let args = UnlockArgs { cookie: NetObject(b"u"), lock: lock_of(handle) };
+        self.unlock_as(OWNER, handle)
+    }
+
+    pub fn unlock_as(&mut self, owner: &str, handle: &[u8]) -> Status {
+        let args = UnlockArgs { cookie: NetObject(b"u"), lock: lock_of(handle, owner) };
         self.nlm(Procedure::Unlock, Args::Unlock(args))
     }
 }

@@ -17,15 +17,15 @@ mod executor;
 mod forwarder;
 mod message;
 
-pub use executor::{Executor, FileSystem, serve};
-pub use forwarder::{Forwarded, Forwarder};
+pub use executor::{FileSystem, Route, serve};
+pub use forwarder::{Forwarded, Forwarder, SiteOfName};
 pub use message::MessageError;
 
 use crate::exports::Options;
 use crate::handle::Named;
-use crate::rpc::Call;
+use crate::rpc::{Call, Reply};
 use crate::server::Server;
-use crate::v3::{self, Args, CreateHow, Handle, Procedure};
+use crate::v3::{self, Args, CreateHow, Handle, Procedure, Results};
 use core::net::{IpAddr, SocketAddr};
 use wire::FileId;
 
@@ -34,12 +34,16 @@ use wire::FileId;
 pub struct Subject {
     /// The file or directory whose manager executes the call.
     pub file: FileId,
+    /// The name in that directory that it is about; managers take it from the record.
+    pub name: Option<Vec<u8>>,
     /// The export's directory.
     pub path: String,
     /// Rights of the client there.
     pub options: Options,
     /// The reply is a listing.
     pub is_listing: bool,
+    /// The reply may have attributes of files that the call has no handle of. Such a call can be executed twice.
+    pub names_files: bool,
 }
 
 /// A call to be forwarded.
@@ -72,13 +76,11 @@ pub trait OpenHere {
     fn is_open(&self, file: FileId) -> bool;
     /// Whether it has any file open.
     fn is_any_open(&self) -> bool;
-    /// Whether it may have written bytes of any file that no other node has.
-    fn is_any_written(&self) -> bool;
 }
 
 /// What a call is about, when a manager is to execute it; `None`: the filter itself does. Those are READ, WRITE and
 /// COMMIT, all that is to be refused, and calls whose outcome depends on bytes that the filter has, or changes them:
-/// attributes of a file that it has open, and, of calls that name files by name, all while it is writing any.
+/// attributes of a file that it has open, and CREATE that may truncate a file, while it has any open.
 pub fn subject(
     call: &Call<'_>,
     server: &Server,
@@ -89,60 +91,66 @@ pub fn subject(
         return None;
     }
     let args = Args::decode(Procedure::of(call.procedure)?, call.arguments).ok()?;
-    let (handle, depends) = match args {
-        Args::Null(()) | Args::Read(_) | Args::Write(_) | Args::Commit(_) => return None,
-        Args::Getattr(file) => (file, Depends::File),
-        Args::Setattr(args) => (args.object, Depends::File),
-        Args::Access(args) => (args.object, Depends::File),
-        Args::Link(args) => return link(args, server, client, open),
-        Args::Lookup(args) => (args.dir, Depends::AnyWritten),
-        Args::Create(args) => match args.how {
-            // a file that is there is truncated
-            CreateHow::Unchecked(_) => (args.place.dir, Depends::AnyOpen),
-            _ => (args.place.dir, Depends::Nothing),
-        },
-        Args::Readdirplus(args) => (args.dir, Depends::AnyWritten),
-        Args::Readdir(args) => (args.dir, Depends::Nothing),
-        Args::Mkdir(args) => (args.place.dir, Depends::Nothing),
-        Args::Symlink(args) => (args.place.dir, Depends::Nothing),
-        Args::Mknod(args) => (args.place.dir, Depends::Nothing),
-        Args::Remove(args) | Args::Rmdir(args) => (args.dir, Depends::Nothing),
-        Args::Rename(args) => (args.from.dir, Depends::Nothing),
-        Args::Readlink(file) | Args::Fsstat(file) | Args::Fsinfo(file) | Args::Pathconf(file) => {
-            (file, Depends::Nothing)
-        }
-    };
+    let (handle, name) = target(&args)?;
     let (file, mut subject) = allowed(handle, server, client)?;
-    let is_here = match depends {
-        Depends::Nothing => false,
-        Depends::File => open.is_open(file),
-        Depends::AnyOpen => open.is_any_open(),
-        Depends::AnyWritten => open.is_any_written(),
+    let is_here = match args {
+        Args::Getattr(_) | Args::Setattr(_) | Args::Access(_) => open.is_open(file),
+        Args::Link(link) => open.is_open(allowed(link.file, server, client)?.0),
+        Args::Create(args) => truncates(args.how) && open.is_any_open(),
+        _ => false,
+    };
+    subject.name = name.map(<[u8]>::to_vec);
+    subject.names_files = match args {
+        Args::Lookup(_) | Args::Readdirplus(_) => true,
+        Args::Create(args) => matches!(args.how, CreateHow::Unchecked(_)),
+        _ => false,
     };
     subject.is_listing = matches!(args, Args::Readdir(_) | Args::Readdirplus(_));
     (!is_here).then_some(subject)
 }
 
-/// Bytes that the outcome of a call depends on.
-enum Depends {
-    Nothing,
-    /// Those of its file.
-    File,
-    /// Those of a file that it names, for reading too.
-    AnyOpen,
-    /// Those of files that it names.
-    AnyWritten,
+/// The file or directory that a call is about, and the name there; `None`: managers execute no such calls. In a hashed
+/// directory the name says which manager does.
+fn target<'a>(args: &Args<'a>) -> Option<(Handle<'a>, Option<&'a [u8]>)> {
+    let place = match args {
+        Args::Lookup(place) | Args::Remove(place) | Args::Rmdir(place) => place,
+        Args::Create(args) => &args.place,
+        Args::Mkdir(args) => &args.place,
+        Args::Symlink(args) => &args.place,
+        Args::Mknod(args) => &args.place,
+        Args::Rename(args) => &args.from,
+        Args::Link(args) => &args.link,
+        Args::Setattr(args) => return Some((args.object, None)),
+        Args::Access(args) => return Some((args.object, None)),
+        Args::Readdir(args) => return Some((args.dir, None)),
+        Args::Readdirplus(args) => return Some((args.dir, None)),
+        Args::Getattr(file) | Args::Readlink(file) => return Some((*file, None)),
+        Args::Fsstat(file) | Args::Fsinfo(file) | Args::Pathconf(file) => {
+            return Some((*file, None));
+        }
+        Args::Null(()) | Args::Read(_) | Args::Write(_) | Args::Commit(_) => return None,
+    };
+    Some((place.dir, Some(place.name.0)))
 }
 
-fn link(
-    args: v3::LinkArgs<'_>,
-    server: &Server,
-    client: IpAddr,
-    open: &impl OpenHere,
-) -> Option<Subject> {
-    let (file, _) = allowed(args.file, server, client)?;
-    let (_, subject) = allowed(args.link.dir, server, client)?;
-    (!open.is_open(file)).then_some(subject)
+/// Whether CREATE sets the length of a file that is there.
+fn truncates(how: CreateHow) -> bool {
+    matches!(how, CreateHow::Unchecked(attributes) if attributes.size.is_some())
+}
+
+/// Files of which a reply has attributes without the call having a handle of them.
+pub fn files_named(procedure: Procedure, reply: &[u8], server: &Server) -> Vec<FileId> {
+    let results = Reply::parse(reply).map(|(.., results)| Results::decode(procedure, results));
+    let handles = match results {
+        Ok(Ok(Results::Lookup(v3::Outcome::Ok(found)))) => vec![found.object],
+        Ok(Ok(Results::Create(v3::Outcome::Ok(made)))) => made.object.into_iter().collect(),
+        Ok(Ok(Results::Readdirplus(v3::Outcome::Ok(listed)))) => {
+            listed.entries.iter().filter_map(|entry| entry.handle).collect()
+        }
+        _ => Vec::new(),
+    };
+    let named = |handle| Named::decode(handle, server.volume, &server.key).ok();
+    handles.into_iter().filter_map(named).map(|named| named.file).collect()
 }
 
 /// The file of a handle, if the client may use it.
@@ -151,5 +159,6 @@ fn allowed(handle: Handle<'_>, server: &Server, client: IpAddr) -> Option<(FileI
     let export = server.exports.numbered(named.export)?;
     let options = export.options(client)?;
     let path = export.path.clone();
-    Some((named.file, Subject { file: named.file, path, options, is_listing: false }))
+    let file = named.file;
+    Some((file, Subject { file, name: None, path, options, is_listing: false, names_files: false }))
 }

@@ -81,6 +81,9 @@ struct Running {
     key: Option<Key>,
     /// None: it was forwarded.
     execution: Option<Execution>,
+    /// Of one that was forwarded: it is executed here after all when its reply has attributes of files that are open
+    /// here.
+    repeated: Option<(Origin, Record)>,
     /// Program and procedure.
     of: (u32, u32),
     began: Time,
@@ -393,7 +396,8 @@ impl Front {
         self.hold(target, 1, data_bytes as isize);
         self.data_bytes += data_bytes;
         let number = self.number();
-        let running = Running { target, key, execution: None, of, began, data_bytes };
+        let running =
+            Running { target, key, execution: None, repeated: None, of, began, data_bytes };
         match subject {
             Some(subject) => self.forward(number, running, (origin, subject, record)),
             None => {

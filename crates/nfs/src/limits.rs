@@ -50,6 +50,8 @@ pub const FORWARD_SPAN: Duration = Duration::from_secs(30);
 pub const FORWARD_PAUSE: Duration = Duration::from_millis(100);
 /// Most calls on their way to one manager: a quarter of all that are executed, so that three others go on.
 pub const FORWARDED_TO_ONE_MAX: usize = CALLS_OF_ALL_MAX / 4;
+/// Hashed directories that a filter knows: a tree of 10,000 takes 160 KiB. One that is forgotten costs a refusal.
+pub const HASHED_MAX: usize = 10_000;
 /// Most bytes of a reply that is no listing: a symbolic link's path of 4 KiB, and attributes.
 pub const SMALL_REPLY_BYTES_MAX: usize = 8 * 1024;
 /// Calls of filters that one manager executes at a time: more wait.

@@ -2,7 +2,9 @@
 
 use crate::memory::Memory;
 use nfs::exports::{self, Options};
-use nfs::filter::{FileSystem, Forward, Forwarder, OpenHere, Outcome, Subject, serve, subject};
+use nfs::filter::{
+    FileSystem, Forward, Forwarder, OpenHere, Outcome, Route, Subject, serve, subject,
+};
 use nfs::handle::{Key, Named};
 use nfs::rpc::{Acceptance, Call, Credential, Reply, System};
 use nfs::server::Server;
@@ -21,6 +23,13 @@ struct Manager {
     sites: Rc<RefCell<Sites>>,
     memory: Rc<RefCell<Memory>>,
     members: Rc<Cell<u16>>,
+    is_root_hashed: Rc<Cell<bool>>,
+    node: NodeId,
+}
+
+/// Even names are the first manager's.
+fn site_of_name(_: FileId, name: &[u8]) -> u8 {
+    name.last().expect("a name") % 2
 }
 
 impl FileSystem for Manager {
@@ -30,6 +39,13 @@ impl FileSystem for Manager {
 
     fn sites(&self) -> Option<Sites> {
         Some(self.sites.borrow().clone())
+    }
+
+    fn route(&self, file: FileId, name: Option<&[u8]>) -> Option<Route> {
+        let name = name.filter(|_| self.is_root_hashed.get());
+        let site = name.map_or(file.site(), |name| site_of_name(file, name));
+        let is_here = self.sites.borrow().get(site).manager == self.node;
+        Some(Route { is_here, is_hashed: name.is_some() })
     }
 
     async fn ask(&self, caller: Caller, op: FileOp) -> Result<FileReply, Errno> {
@@ -47,6 +63,7 @@ struct World {
     memories: Vec<Rc<RefCell<Memory>>>,
     /// Nodes up to this one are members.
     members: Rc<Cell<u16>>,
+    is_root_hashed: Rc<Cell<bool>>,
     forwarder: Forwarder,
     next: u64,
 }
@@ -55,34 +72,49 @@ impl World {
     fn new() -> World {
         let net = Net::new(3);
         let (mut sites, mut memories) = (Vec::new(), Vec::new());
-        let members = Rc::new(Cell::new(3));
+        let (members, is_root_hashed) = (Rc::new(Cell::new(3)), Rc::new(Cell::new(false)));
         for node in &net.nodes[..2] {
             let table = Rc::new(RefCell::new(Sites::all_at(NodeId(1))));
             let memory = Rc::new(RefCell::new(Memory::new(node.cx().frames().clone())));
-            let (sites_of, memory_of) = (table.clone(), memory.clone());
-            let manager = Manager { sites: sites_of, memory: memory_of, members: members.clone() };
+            let manager = Manager {
+                sites: table.clone(),
+                memory: memory.clone(),
+                members: members.clone(),
+                is_root_hashed: is_root_hashed.clone(),
+                node: node.cx().id(),
+            };
             serve(node.cx(), VOLUME, manager);
             sites.push(table);
             memories.push(memory);
         }
-        let forwarder = Forwarder::new(net.nodes[2].cx(), NodeId(1));
-        World { net, sites, memories, members, forwarder, next: 0 }
+        let forwarder = Forwarder::new(net.nodes[2].cx(), NodeId(1), site_of_name);
+        World { net, sites, memories, members, is_root_hashed, forwarder, next: 0 }
     }
 
-    /// Site 0 is the second manager's; the filter does not know.
-    fn move_root(&self) {
+    /// A site is the second manager's; the filter does not know.
+    fn move_site(&self, site: u8) {
         let owner = SiteOwner { epoch: 1, manager: NodeId(2) };
-        self.sites.iter().for_each(|table| assert!(table.borrow_mut().learn(0, owner)));
+        self.sites.iter().for_each(|table| assert!(table.borrow_mut().learn(site, owner)));
     }
 
-    fn send(&mut self, xid: u32, args: Args<'_>) {
+    /// CREATE in the root.
+    fn send(&mut self, xid: u32, root: &[u8], name: &str) {
+        let how = CreateHow::Guarded(Sattr::default());
+        let place = DirOpArgs { dir: Handle(root), name: Path(name.as_bytes()) };
         self.next += 1;
         let options = exports::parse("/ *(rw)").unwrap();
         let options = options.iter().next().unwrap().rules[0].options;
         let (file, path) = (FileId::ROOT, "/".to_string());
-        let subject = Subject { file, path, options, is_listing: false };
+        let name = Some(name.as_bytes().to_vec());
+        let subject = Subject { file, name, path, options, is_listing: false, names_files: false };
         let (number, client) = (self.next, "10.0.0.1:900".parse().unwrap());
-        self.forwarder.start(Forward { number, client, subject, record: record(xid, args) });
+        let record = record(xid, Args::Create(CreateArgs { place, how }));
+        self.forwarder.start(Forward { number, client, subject, record });
+    }
+
+    /// Changes made at each manager.
+    fn changes(&self) -> [usize; 2] {
+        [0, 1].map(|number| self.memories[number].borrow().changes)
     }
 
     fn ended(&mut self) -> Option<Outcome> {
@@ -109,11 +141,6 @@ fn handle(file: FileId) -> Vec<u8> {
     Named { volume: VOLUME, file, generation: 0, export }.encode(&KEY).to_vec()
 }
 
-fn make<'a>(root: &'a [u8], name: &'a str) -> Args<'a> {
-    let place = DirOpArgs { dir: Handle(root), name: Path(name.as_bytes()) };
-    Args::Create(CreateArgs { place, how: CreateHow::Guarded(Sattr::default()) })
-}
-
 fn status(outcome: &Outcome) -> Status {
     let (_, reply, results) = Reply::parse(&outcome.reply).unwrap();
     assert_eq!(reply, Reply::Accepted(Acceptance::Success));
@@ -128,12 +155,12 @@ fn a_change_is_made_once_over_links_that_lose_and_duplicate() {
     for xid in 0..20 {
         let name = format!("file{xid}");
         // the client is impatient, and its duplicate has the same reply
-        world.send(xid, make(&root, &name));
-        world.send(xid, make(&root, &name));
+        world.send(xid, &root, &name);
+        world.send(xid, &root, &name);
         let [one, two] = [world.ended().unwrap(), world.ended().unwrap()];
         assert_eq!(status(&one), Status::Ok);
         assert_eq!(one.reply, two.reply);
-        world.send(1000 + xid, make(&root, &name));
+        world.send(1000 + xid, &root, &name);
         assert_eq!(status(&world.ended().unwrap()), Status::Exist, "another call of that name");
     }
     assert_eq!(world.memories[0].borrow().changes, 20);
@@ -143,17 +170,16 @@ fn a_change_is_made_once_over_links_that_lose_and_duplicate() {
 fn a_manager_that_does_not_own_the_site_any_more_says_who_does() {
     let mut world = World::new();
     let root = handle(FileId::ROOT);
-    world.send(1, make(&root, "first"));
+    world.send(1, &root, "first");
     assert_eq!(status(&world.ended().unwrap()), Status::Ok);
-    world.move_root();
+    world.move_site(0);
     for xid in 2..5 {
         let name = format!("file{xid}");
-        world.send(xid, make(&root, &name));
+        world.send(xid, &root, &name);
         assert_eq!(status(&world.ended().unwrap()), Status::Ok);
     }
     assert_eq!(world.forwarder.counters().moved, 1, "it is learnt once");
-    let changes = |number: usize| world.memories[number].borrow().changes;
-    assert_eq!((changes(0), changes(1)), (1, 3));
+    assert_eq!(world.changes(), [1, 3]);
 }
 
 #[test]
@@ -161,15 +187,37 @@ fn calls_to_a_manager_that_is_away_wait_and_end() {
     let mut world = World::new();
     let root = handle(FileId::ROOT);
     world.net.cut = Some(NodeId(1));
-    world.send(1, make(&root, "late"));
+    world.send(1, &root, "late");
     world.net.run(5000);
     assert_eq!(world.forwarder.take_done(), None);
     world.net.cut = None;
     assert_eq!(status(&world.ended().unwrap()), Status::Ok);
     world.net.cut = Some(NodeId(1));
-    world.send(2, make(&root, "never"));
+    world.send(2, &root, "never");
     assert_eq!(world.ended(), None, "its client decides");
     assert_eq!(world.forwarder.counters().dropped, 1);
+}
+
+#[test]
+fn names_of_a_hashed_directory_go_to_the_managers_of_their_hashes() {
+    let mut world = World::new();
+    world.move_site(1);
+    let root = handle(FileId::ROOT);
+    world.is_root_hashed.set(true);
+    for xid in 0..20 {
+        world.send(xid, &root, &format!("file{xid}"));
+        assert_eq!(status(&world.ended().unwrap()), Status::Ok);
+    }
+    assert_eq!(world.forwarder.counters().moved, 1, "by the first odd name");
+    assert_eq!(world.changes(), [10, 10]);
+    // another directory in its place: the second manager has nothing of it
+    world.is_root_hashed.set(false);
+    for xid in 20..24 {
+        world.send(xid, &root, &format!("file{xid}"));
+        assert_eq!(status(&world.ended().unwrap()), Status::Ok);
+    }
+    assert_eq!(world.changes(), [14, 10]);
+    assert_eq!(world.forwarder.counters().moved, 2, "by one odd name");
 }
 
 #[test]
@@ -177,30 +225,23 @@ fn a_node_that_is_no_member_has_nothing_executed() {
     let mut world = World::new();
     world.members.set(2);
     let root = handle(FileId::ROOT);
-    world.send(1, make(&root, "refused"));
+    world.send(1, &root, "refused");
     assert_eq!(world.ended(), None);
     assert_eq!(world.memories[0].borrow().changes, 0);
     world.members.set(3);
-    world.send(2, make(&root, "executed"));
+    world.send(2, &root, "executed");
     assert_eq!(status(&world.ended().unwrap()), Status::Ok);
 }
 
-/// What a filter has open.
-#[derive(Default)]
-struct Open {
-    file: Option<FileId>,
-    is_written: bool,
-}
+/// The file that a filter has open.
+struct Open(Option<FileId>);
 
 impl OpenHere for Open {
     fn is_open(&self, file: FileId) -> bool {
-        self.file == Some(file)
+        self.0 == Some(file)
     }
     fn is_any_open(&self) -> bool {
-        self.file.is_some()
-    }
-    fn is_any_written(&self) -> bool {
-        self.file.is_some() && self.is_written
+        self.0.is_some()
     }
 }
 
@@ -219,25 +260,25 @@ fn is_forwarded(args: Args<'_>, client: &str, open: &Open) -> bool {
 fn what_depends_on_bytes_of_the_filter_stays_with_it() {
     let (here, other) = (FileId::new(3, 7), FileId::new(4, 8));
     let (one, two) = (handle(here), handle(other));
-    let nothing = Open::default();
-    let read = Open { file: Some(here), is_written: false };
-    let written = Open { file: Some(here), is_written: true };
+    let (nothing, open) = (Open(None), Open(Some(here)));
     let is_forwarded = |args: Args<'_>, open: &Open| is_forwarded(args, "10.0.0.1", open);
     let place = DirOpArgs { dir: Handle(&two), name: Path(b"name") };
     let create = |how| Args::Create(CreateArgs { place, how });
     let unchecked = create(CreateHow::Unchecked(Sattr::default()));
+    let truncates = create(CreateHow::Unchecked(Sattr { size: Some(0), ..Sattr::default() }));
     let commit = CommitArgs { file: Handle(&one), offset: 0, count: 0 };
     assert!(!is_forwarded(Args::Commit(commit), &nothing));
     for (args, expected) in [
-        (Args::Getattr(Handle(&one)), [true, false, false]),
-        (Args::Getattr(Handle(&two)), [true, true, true]),
-        (Args::Lookup(place), [true, true, false]),
-        (unchecked, [true, false, false]),
-        (create(CreateHow::Guarded(Sattr::default())), [true, true, true]),
-        (Args::Link(LinkArgs { file: Handle(&one), link: place }), [true, false, false]),
-        (Args::Remove(place), [true, true, true]),
+        (Args::Getattr(Handle(&one)), [true, false]),
+        (Args::Getattr(Handle(&two)), [true, true]),
+        (Args::Lookup(place), [true, true]),
+        (unchecked, [true, true]),
+        (truncates, [true, false]),
+        (create(CreateHow::Guarded(Sattr::default())), [true, true]),
+        (Args::Link(LinkArgs { file: Handle(&one), link: place }), [true, false]),
+        (Args::Remove(place), [true, true]),
     ] {
-        let found = [&nothing, &read, &written].map(|open| is_forwarded(args, open));
+        let found = [&nothing, &open].map(|open| is_forwarded(args, open));
         assert_eq!(found, expected, "{args:?}");
     }
 }
@@ -245,7 +286,7 @@ fn what_depends_on_bytes_of_the_filter_stays_with_it() {
 #[test]
 fn a_client_without_rights_reaches_no_manager() {
     let root = handle(FileId::ROOT);
-    let nothing = Open::default();
+    let nothing = Open(None);
     assert!(is_forwarded(Args::Getattr(Handle(&root)), "10.0.0.1", &nothing));
     assert!(!is_forwarded(Args::Getattr(Handle(&root)), "11.0.0.1", &nothing));
     assert!(!is_forwarded(Args::Getattr(Handle(&root[..31])), "10.0.0.1", &nothing));

@@ -2,12 +2,12 @@
 
 use files::cluster::{ClientRole, Services, start_client};
 use files::{Config, Files};
-use nfs::filter::{self, FileSystem};
+use nfs::filter::{self, FileSystem, Route};
 use node::Cx;
 use node::rings::{Caller, FileOp, FileReply};
 use std::cell::OnceCell;
 use std::time::Duration;
-use wire::{Errno, NodeId, Sites, VolumeId};
+use wire::{Errno, FileId, NodeId, Sites, VolumeId};
 
 /// A manager's node.
 struct ManagerNode<W> {
@@ -32,6 +32,13 @@ impl<W: Fn() -> Option<names::Handle> + 'static> FileSystem for ManagerNode<W> {
 
     fn sites(&self) -> Option<Sites> {
         (self.manager)().map(|manager| manager.sites())
+    }
+
+    fn route(&self, file: FileId, name: Option<&[u8]>) -> Option<Route> {
+        let manager = (self.manager)()?;
+        let name = name.filter(|_| manager.is_hashed(file));
+        let site = name.map_or(file.site(), |name| names::site_of_name(file, name));
+        Some(Route { is_here: manager.owns(site), is_hashed: name.is_some() })
     }
 
     async fn ask(&self, caller: Caller, op: FileOp) -> Result<FileReply, Errno> {

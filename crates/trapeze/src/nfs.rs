@@ -245,7 +245,7 @@ fn serve_as(
     let device = match filters {
         None => Nfs::new(sockets, Front::new(server, frames))?,
         Some(first) => {
-            let forwarder = Forwarder::new(cx, first);
+            let forwarder = Forwarder::new(cx, first, names::site_of_name);
             Nfs::new(sockets, Front::filter(server, frames))?.forwarding(forwarder)
         }
     };

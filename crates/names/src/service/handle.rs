@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::pin::Pin;
 use std::rc::Rc;
 use store::Health;
-use wire::{Errno, NodeId, Sites};
+use wire::{Errno, FileId, NodeId, Sites};
 
 /// A handle to a running manager, for the node it runs on.
 #[derive(Clone)]
@@ -37,6 +37,8 @@ pub(super) trait Control {
     fn set_gone(&self, disks: &[(NodeId, u32)]);
     fn gone_files(&self) -> u64;
     fn sites(&self) -> Sites;
+    fn owns(&self, site: u8) -> bool;
+    fn is_hashed(&self, directory: FileId) -> bool;
     fn give(&self, site: u8, to: NodeId) -> LocalFuture<Result<(), Errno>>;
     fn hear_members(&self, view: u64, gone: BTreeSet<NodeId>);
     fn drain(&self, view: u64, others: Vec<NodeId>) -> LocalFuture<Result<(), Errno>>;
@@ -116,6 +118,16 @@ impl Handle {
         self.0.sites()
     }
 
+    /// Whether a site is this manager's.
+    pub fn owns(&self, site: u8) -> bool {
+        self.0.owns(site)
+    }
+
+    /// Whether the names of a directory are at the sites of their hashes, of which this manager owns one at least.
+    pub fn is_hashed(&self, directory: FileId) -> bool {
+        self.0.is_hashed(directory)
+    }
+
     /// Hands a site of this manager to another one, while clients use it. EAGAIN: something of it is in use by an
     /// operation just now; EREMCHG: it is another manager's; EBUSY: the volume was restored and is being compared;
     /// EPERM: the other one is taken out; else the error of the other manager, and nothing has changed.
@@ -192,6 +204,12 @@ impl<O: Objects> Control for Rc<Service<O>> {
     }
     fn sites(&self) -> Sites {
         self.manager.borrow().sites.table().clone()
+    }
+    fn owns(&self, site: u8) -> bool {
+        self.manager.borrow().sites.owns(site)
+    }
+    fn is_hashed(&self, directory: FileId) -> bool {
+        self.manager.borrow().hashed.has(directory)
     }
     fn give(&self, site: u8, to: NodeId) -> LocalFuture<Result<(), Errno>> {
         let service = self.clone();

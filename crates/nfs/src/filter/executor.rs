@@ -1,7 +1,7 @@
 //! The manager's half: calls of a filter's clients, executed on the node of the manager that owns their site.
 
 use super::message::{EXECUTE, Ended, SITES, decode};
-use super::{Forward, Outcome};
+use super::{Forward, Outcome, target};
 use crate::exports::{Export, Exports, Network, Rule};
 use crate::handle;
 use crate::limits::{EXECUTORS, JOINED_MAX};
@@ -10,7 +10,7 @@ use crate::record::Record;
 use crate::replies::{Key, Replies, Verdict};
 use crate::rpc::Call;
 use crate::server::{Execution, Origin, Port, Server, Step};
-use crate::v3::{self, Procedure};
+use crate::v3::{self, Args, Procedure};
 use core::net::{IpAddr, Ipv4Addr};
 use node::rings::{Caller, FileOp, FileReply};
 use node::{Answer, Cx, Request};
@@ -26,12 +26,23 @@ pub trait FileSystem: 'static {
     fn is_member(&self, node: NodeId) -> impl Future<Output = bool>;
     /// Owners of sites; of those of its own the manager is sure. `None`: it is ending.
     fn sites(&self) -> Option<Sites>;
+    /// The route of a call about a file, or about a name in that directory. `None`: the manager is ending.
+    fn route(&self, file: FileId, name: Option<&[u8]>) -> Option<Route>;
     /// Executes an operation as a front ring does.
     fn ask(&self, caller: Caller, op: FileOp) -> impl Future<Output = Result<FileReply, Errno>>;
 }
 
+/// Where a call is executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// The site is the manager's.
+    pub is_here: bool,
+    /// It is the site of the name's hash: the directory is hashed.
+    pub is_hashed: bool,
+}
+
 /// Calls that filters forwarded here.
-pub struct Executor<F> {
+struct Executor<F> {
     cx: Cx,
     volume: VolumeId,
     files: F,
@@ -43,7 +54,7 @@ pub struct Executor<F> {
 }
 
 /// Serves filters on [`Channel::NFS`].
-pub fn serve<F: FileSystem>(cx: &Cx, volume: VolumeId, files: F) -> Rc<Executor<F>> {
+pub fn serve<F: FileSystem>(cx: &Cx, volume: VolumeId, files: F) {
     let executor = Rc::new(Executor {
         cx: cx.clone(),
         volume,
@@ -61,7 +72,6 @@ pub fn serve<F: FileSystem>(cx: &Cx, volume: VolumeId, files: F) -> Rc<Executor<
             }
         });
     }
-    executor
 }
 
 /// Whether a call is to be executed now.
@@ -78,20 +88,22 @@ impl<F: FileSystem> Executor<F> {
             return self.refuse(request, Errno::EACCES);
         }
         let forward = match request.op {
-            SITES => return self.answer_sites(request),
+            SITES => return self.answer_sites(request, false),
             EXECUTE => decode(&request.body, &bytes(&request)),
             _ => return self.refuse(request, Errno::EPROTO),
         };
         let Ok(forward) = forward else { return self.refuse(request, Errno::EPROTO) };
-        if !self.owns(forward.subject.file) {
-            return self.answer_sites(request);
+        let Some((call, name)) = executable(&forward.record) else {
+            return self.refuse(request, Errno::EPROTO);
+        };
+        match self.files.route(forward.subject.file, name) {
+            Some(Route { is_here: true, .. }) => {}
+            Some(Route { is_hashed, .. }) => return self.answer_sites(request, is_hashed),
+            None => return self.refuse(request, Errno::EAGAIN),
         }
         let server = match self.server().await {
             Ok(server) => server,
             Err(errno) => return self.refuse(request, errno),
-        };
-        let Some(call) = executable(&forward.record) else {
-            return self.refuse(request, Errno::EPROTO);
         };
         let key = Key::of(forward.client.ip(), &call, &forward.record);
         let mut request = Some(request);
@@ -106,10 +118,6 @@ impl<F: FileSystem> Executor<F> {
             Ok(Begun::Joined) => {}
             Err(errno) => request.into_iter().for_each(|it| self.refuse(it, errno)),
         }
-    }
-
-    fn owns(&self, file: FileId) -> bool {
-        self.files.sites().is_some_and(|sites| sites.manager_of(file) == self.cx.id())
     }
 
     /// The state that its calls share. Without exports: each call brings its own.
@@ -202,10 +210,10 @@ impl<F: FileSystem> Executor<F> {
         self.answer(request, Ended::of(outcome), &outcome.reply);
     }
 
-    fn answer_sites(&self, request: Request) {
+    fn answer_sites(&self, request: Request, is_hashed: bool) {
         let Some(sites) = self.files.sites() else { return self.refuse(request, Errno::EAGAIN) };
         let table = encoded(&sites);
-        self.answer(request, Ended::elsewhere(table.len()), &table);
+        self.answer(request, Ended::elsewhere(is_hashed, table.len()), &table);
     }
 
     fn answer(&self, request: Request, ended: Ended, bytes: &[u8]) {
@@ -226,12 +234,13 @@ fn bytes(request: &Request) -> Vec<u8> {
     all.take(request.bytes).copied().collect()
 }
 
-/// The call of a record, if managers execute such calls: those about bytes are the filter's.
-fn executable(record: &[u8]) -> Option<Call<'_>> {
+/// The call of a record and the name that it is about, if managers execute such calls.
+fn executable(record: &[u8]) -> Option<(Call<'_>, Option<&[u8]>)> {
     let call = Call::parse(record).ok()?;
-    let is_nfs = (call.program, call.version) == (v3::PROGRAM, v3::VERSION);
-    let procedure = Procedure::of(call.procedure).filter(|_| is_nfs)?;
-    let is_about_bytes =
-        matches!(procedure, Procedure::Read | Procedure::Write | Procedure::Commit);
-    (!is_about_bytes).then_some(call)
+    if (call.program, call.version) != (v3::PROGRAM, v3::VERSION) {
+        return None;
+    }
+    let args = Args::decode(Procedure::of(call.procedure)?, call.arguments).ok()?;
+    let (_, name) = target(&args)?;
+    Some((call, name))
 }

@@ -1,17 +1,18 @@
 //! The filter's half: each forwarded call is a task that asks the owner of its site until that answers.
 
 use super::message::{EXECUTE, Ended, SITES, encode};
-use super::{Forward, Outcome};
+use super::{Forward, Outcome, Subject};
 use crate::limits::{
-    FORWARD_PAUSE, FORWARD_SPAN, FORWARDED_TO_ONE_MAX, REPLY_HEAD_BYTES_MAX, SMALL_REPLY_BYTES_MAX,
+    FORWARD_PAUSE, FORWARD_SPAN, FORWARDED_TO_ONE_MAX, HASHED_MAX, REPLY_HEAD_BYTES_MAX,
+    SMALL_REPLY_BYTES_MAX,
 };
 use endpoint::{Frame, FrameMut};
 use node::{Call, Cx, Pieces};
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use wire::field::Field;
-use wire::{Channel, Decoder, Errno, NodeId, Sites, Time};
+use wire::{Channel, Decoder, Errno, FileId, NodeId, Sites, Time};
 
 /// What was forwarded since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,10 +40,16 @@ struct Inner {
     /// The volume's first manager, which is there as long as the volume is.
     first: NodeId,
     sites: RefCell<Sites>,
+    /// Directories whose names are at the sites of their hashes.
+    hashed: RefCell<BTreeSet<FileId>>,
+    site_of_name: SiteOfName,
     queue: RefCell<Queue>,
 }
 
-/// Sends calls to managers. Its state is a table of sites that it learns: nothing is lost with it.
+/// The site of a name in a hashed directory.
+pub type SiteOfName = fn(FileId, &[u8]) -> u8;
+
+/// Sends calls to managers. Its state is what it learns of sites: nothing is lost with it.
 #[derive(Clone)]
 pub struct Forwarder(Rc<Inner>);
 
@@ -57,10 +64,16 @@ enum Failure {
 }
 
 impl Forwarder {
-    /// For the volume that was made at the manager `first`.
-    pub fn new(cx: &Cx, first: NodeId) -> Forwarder {
-        let (sites, queue) = (RefCell::new(Sites::all_at(first)), RefCell::default());
-        Forwarder(Rc::new(Inner { cx: cx.clone(), first, sites, queue }))
+    /// For the volume that was made at the manager `first`; names are hashed by the managers' function.
+    pub fn new(cx: &Cx, first: NodeId, site_of_name: SiteOfName) -> Forwarder {
+        Forwarder(Rc::new(Inner {
+            cx: cx.clone(),
+            first,
+            sites: RefCell::new(Sites::all_at(first)),
+            hashed: RefCell::default(),
+            site_of_name,
+            queue: RefCell::default(),
+        }))
     }
 
     /// Counters.
@@ -97,7 +110,24 @@ impl Forwarder {
     }
 
     fn owner(&self, forward: &Forward) -> NodeId {
-        self.0.sites.borrow().manager_of(forward.subject.file)
+        let Subject { file, name, .. } = &forward.subject;
+        let name = name.as_ref().filter(|_| self.0.hashed.borrow().contains(file));
+        let site = name.map_or(file.site(), |name| (self.0.site_of_name)(*file, name));
+        self.0.sites.borrow().get(site).manager
+    }
+
+    /// Whether the directory is hashed; whether that is new. One that is none any more is no way to go on at once: of
+    /// two managers one may not know it yet.
+    fn note_hashed(&self, directory: FileId, is_hashed: bool) -> bool {
+        let mut hashed = self.0.hashed.borrow_mut();
+        if !is_hashed {
+            hashed.remove(&directory);
+            return false;
+        }
+        if hashed.len() >= HASHED_MAX {
+            hashed.clear(); // each is learnt again
+        }
+        hashed.insert(directory)
     }
 
     /// Asks the owner, and its successor, until the client would ask again by itself.
@@ -141,7 +171,8 @@ impl Forwarder {
         let room = if is_listing { REPLY_HEAD_BYTES_MAX } else { SMALL_REPLY_BYTES_MAX };
         let (ended, bytes) = self.call(to, (EXECUTE, &body), Some(data), room, end).await?;
         if ended.moved {
-            return Err(Failure::Moved(self.take_table(&bytes)));
+            let is_hashed = self.note_hashed(forward.subject.file, ended.is_hashed);
+            return Err(Failure::Moved(self.take_table(&bytes) || is_hashed));
         }
         let Ended { is_final, failed, .. } = ended;
         Ok(Outcome { reply: bytes, is_final, failed })

@@ -105,7 +105,14 @@ pub(super) fn decode(body: &[u8], data: &[u8]) -> Result<Forward, MessageError> 
     let address = Ipv6Addr::from_bits(u128::from(head.high) << 64 | u128::from(head.low));
     let client = SocketAddr::V6(SocketAddrV6::new(address, head.port, 0, 0));
     let client = SocketAddr::new(client.ip().to_canonical(), head.port);
-    let subject = Subject { file: head.file, path, options, is_listing: false };
+    let subject = Subject {
+        file: head.file,
+        name: None,
+        path,
+        options,
+        is_listing: false,
+        names_files: false,
+    };
     Ok(Forward { number: 0, client, subject, record: record.to_vec() })
 }
 
@@ -114,6 +121,8 @@ pub(super) fn decode(body: &[u8], data: &[u8]) -> Result<Forward, MessageError> 
 pub(super) struct Ended {
     /// It was not executed: the data is the manager's table of sites.
     pub moved: bool,
+    /// Another manager is to be asked since the directory is hashed.
+    pub is_hashed: bool,
     /// See [`Outcome::is_final`].
     pub is_final: bool,
     /// See [`Outcome::failed`].
@@ -121,19 +130,19 @@ pub(super) struct Ended {
     /// Bytes of data.
     pub bytes: u32,
 }
-fields!(Ended { moved, is_final, failed, bytes });
+fields!(Ended { moved, is_hashed, is_final, failed, bytes });
 
 impl Ended {
     /// It was executed.
     pub fn of(outcome: &Outcome) -> Ended {
         let Outcome { reply, is_final, failed } = outcome;
         let bytes = reply.len() as u32;
-        Ended { moved: false, is_final: *is_final, failed: *failed, bytes }
+        Ended { moved: false, is_hashed: false, is_final: *is_final, failed: *failed, bytes }
     }
 
     /// Another manager is to be asked.
-    pub fn elsewhere(bytes: usize) -> Ended {
-        Ended { moved: true, is_final: false, failed: false, bytes: bytes as u32 }
+    pub fn elsewhere(is_hashed: bool, bytes: usize) -> Ended {
+        Ended { moved: true, is_hashed, is_final: false, failed: false, bytes: bytes as u32 }
     }
 }
 
@@ -145,7 +154,9 @@ mod tests {
     fn forward(client: &str, path: &str, record: &[u8]) -> Forward {
         let options = Options { squash: Squash::All, anonymous_uid: 7, ..Options::default() };
         let file = FileId::new(3, 9);
-        let subject = Subject { file, path: path.to_string(), options, is_listing: false };
+        let path = path.to_string();
+        let subject =
+            Subject { file, name: None, path, options, is_listing: false, names_files: false };
         let client = client.parse().unwrap();
         Forward { number: 0, client, subject, record: record.to_vec() }
     }

@@ -1,33 +1,25 @@
 //! Calls of a filter's front that managers execute.
 
 use super::{Front, Running, of_head};
-use crate::filter::{Forward, Forwarded, OpenHere, Outcome, Subject, subject};
+use crate::filter::{Forward, Forwarded, OpenHere, Outcome, Subject, files_named, subject};
 use crate::record::Record;
 use crate::rpc::Call;
-use crate::server::{Executed, OpenFiles, Origin, Port, Server};
-use crate::v3::PROGRAM;
+use crate::server::{Executed, Execution, Origin, Port, Server};
+use crate::v3::{PROGRAM, Procedure};
 use endpoint::Frames;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use wire::FileId;
 
 /// Files that are open between calls, and those that are being closed.
-struct Held<'f> {
-    open: &'f OpenFiles,
-    closing: &'f dyn Fn(Option<FileId>) -> bool,
-}
-
-impl OpenHere for Held<'_> {
+impl OpenHere for Front {
     fn is_open(&self, file: FileId) -> bool {
-        self.open.has(file) || (self.closing)(Some(file))
+        let is_closing = || self.behind.closing().any(|closing| closing == file);
+        self.server.open_files().borrow().has(file) || is_closing()
     }
 
     fn is_any_open(&self) -> bool {
-        !self.open.is_empty() || (self.closing)(None)
-    }
-
-    fn is_any_written(&self) -> bool {
-        self.open.has_written() || (self.closing)(None)
+        !self.server.open_files().borrow().is_empty() || self.behind.closing().next().is_some()
     }
 }
 
@@ -50,16 +42,36 @@ impl Front {
         if !self.calls.get(&number).is_some_and(is_forwarded) {
             return;
         }
-        let running = self.calls.remove(&number).expect("it was found");
-        let target = running.target;
-        let executed = match outcome {
-            Some(Outcome { reply, is_final, failed }) => {
-                Executed { reply: Some(of_head(&reply)), is_final, failed }
+        let mut running = self.calls.remove(&number).expect("it was found");
+        let (target, repeated) = (running.target, running.repeated.take());
+        match (outcome, repeated) {
+            (Some(outcome), Some((origin, record))) if self.names_open(&record, &outcome) => {
+                self.counters.executed_here += 1;
+                let execution = Execution::begin(self.server.clone(), origin, None, record);
+                self.step(number, Running { execution: Some(execution), ..running });
             }
-            None => Executed { reply: None, is_final: false, failed: true },
-        };
-        self.end(running, executed);
-        self.go_on(target);
+            (Some(Outcome { reply, is_final, failed }), _) => {
+                let reply = Some(of_head(&reply));
+                self.end(running, Executed { reply, is_final, failed });
+            }
+            (None, _) => self.end(running, Executed { reply: None, is_final: false, failed: true }),
+        }
+        if !self.calls.contains_key(&number) {
+            self.go_on(target);
+        }
+    }
+
+    /// Whether bytes of any file may be here that no other node has.
+    fn is_any_written(&self) -> bool {
+        self.server.open_files().borrow().has_written() || self.behind.closing().next().is_some()
+    }
+
+    /// Whether a reply has attributes of files that are open here, and so may be older than their bytes.
+    fn names_open(&self, record: &Record, outcome: &Outcome) -> bool {
+        let call = Call::parse(&record.head).expect("it was forwarded");
+        let procedure = Procedure::of(call.procedure).expect("it was forwarded");
+        let mut files = files_named(procedure, &outcome.reply, &self.server).into_iter();
+        files.any(|file| self.is_open(file))
     }
 
     /// What became of forwarded calls so far.
@@ -73,12 +85,7 @@ impl Front {
         if origin.port != Port::Nfs {
             return None;
         }
-        let open = self.server.open_files().borrow();
-        let closing = |file: Option<FileId>| {
-            self.behind.closing().any(|closing| file.is_none_or(|file| file == closing))
-        };
-        let held = Held { open: &open, closing: &closing };
-        let subject = subject(call, &self.server, origin.client(), &held);
+        let subject = subject(call, &self.server, origin.client(), self);
         self.counters.executed_here += u64::from(subject.is_none() && call.program == PROGRAM);
         subject
     }
@@ -89,8 +96,11 @@ impl Front {
         running: Running,
         (origin, subject, record): (Origin, Subject, Record),
     ) {
+        let repeated = subject.names_files && self.is_any_written();
+        let repeated =
+            repeated.then(|| (origin, Record { head: record.head.clone(), data: Vec::new() }));
+        self.calls.insert(number, Running { repeated, ..running });
         let forward = Forward { number, client: origin.from, subject, record: record.head };
-        self.calls.insert(number, running);
         self.forwards.as_mut().expect("a filter").push_back(forward);
     }
 
