@@ -2,11 +2,13 @@
 //!
 //! `guest/` has how the guest is made of what Debian installs, and what runs in it.
 
-use crate::common::{Up, ended_by_signals, lacks, program, text};
+use crate::common::{Up, ended_by_signals, lacks, program, text, trapeze};
+use crate::filter::{summed, three_managers};
 use rig::{lacking, skip};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use trapeze::children::Process;
 
@@ -52,8 +54,8 @@ struct Network {
 }
 
 impl Network {
-    fn new() -> Network {
-        let network = Network { name: format!("guest-{}", std::process::id()) };
+    fn new(kind: &str) -> Network {
+        let network = Network { name: format!("guest-{kind}-{}", std::process::id()) };
         run(Command::new("ip").args(["netns", "add", &network.name]));
         for line in [
             "link set lo up",
@@ -73,18 +75,14 @@ impl Network {
         command
     }
 
-    fn serve(&self, up: &Up, log: &Path) -> Process {
+    fn serve(&self, kind: &str, dir: &Path, log: &Path) -> Process {
         // with a /run of its own: rpcbind of this machine is not one of that network
         let mut command = self.command("unshare");
         command.args(["-m", "--propagation", "private", "sh", "-c"]);
         command.arg("mount -t tmpfs none /run && exec \"$@\"").args(["sh", text(program())]);
-        command.arg("nfs").arg(up.at("data")).args([
-            "--portmap",
-            "--listen",
-            &format!("{SERVER}:{PORT}"),
-        ]);
+        command.arg(kind).arg(dir).args(["--portmap", "--listen", &format!("{SERVER}:{PORT}")]);
         command.args(["--export", &format!("/:{CLIENT}(rw,no_root_squash)")]);
-        Process::start_command("nfs", command, log).unwrap()
+        Process::start_command(kind, command, log).unwrap()
     }
 }
 
@@ -98,17 +96,19 @@ fn guest_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/guest")
 }
 
-/// Runs the suite in a guest; what it printed. `under_load` is called when the server may be killed and started,
-/// `holding` when that is over and a lock from before is held still.
+/// Runs these tests of the suite in a guest; what it printed. `under_load` is called when the server may be killed and
+/// started, `holding` when that is over and a lock from before is held still.
 fn suite(
     network: &Network,
     guest: &Path,
+    tests: &str,
     mut under_load: impl FnMut(),
     mut holding: impl FnMut(),
 ) -> Vec<String> {
     let job = guest_dir().join("suite.py");
     let mut command = network.command(guest_dir().join("boot.sh"));
-    command.args([text(guest), "tap", CLIENT, SERVER, PORT, "/", text(&job), "7"]);
+    let argument = format!("7:{tests}");
+    command.args([text(guest), "tap", CLIENT, SERVER, PORT, "/", text(&job), &argument]);
     let mut qemu = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut lines = Vec::new();
     for line in BufReader::new(qemu.stdout.take().unwrap()).split(b'\n') {
@@ -134,37 +134,67 @@ fn has_reclaimed(status: &str) -> bool {
     status.contains(&holder) && status.contains(r#""last":99"#) && reclaimed
 }
 
-#[test]
-fn the_kernels_client_works_over_a_restart_of_the_server_too() {
-    if lacks_a_guest() {
-        return;
-    }
-    let up = Up::new("2");
-    let guest = up.at("guest");
+/// A command for the cluster in a directory; what it printed.
+fn told(dir: &Path, arguments: &[&str]) -> String {
+    let output = trapeze(&[arguments, &["--cluster", text(dir)]].concat());
+    assert!(output.status.success(), "{arguments:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The guest's tests pass on what this kind of server serves of the cluster, while the server is killed and started;
+/// the status after that.
+fn passes(kind: &str, dir: &Path, tests: &str) -> String {
+    // emulated guests side by side would be too slow
+    static ONE_GUEST: Mutex<()> = Mutex::new(());
+    let _one = ONE_GUEST.lock().unwrap_or_else(PoisonError::into_inner);
+    let guest = dir.with_file_name("guest");
     run(Command::new("bash").arg(guest_dir().join("build.sh")).arg(&guest));
-    let network = Network::new();
-    let mut server = Some(network.serve(&up, &up.at("nfs.log")));
+    let network = Network::new(kind);
+    let log = |number: usize| dir.with_file_name(format!("{kind}-{number}.log"));
+    let mut server = Some(network.serve(kind, dir, &log(0)));
     let mut held = String::new();
     let under_load = || {
-        for number in 0..2 {
+        for number in 1..3 {
             std::thread::sleep(Duration::from_secs(2));
             server.take().unwrap().kill().unwrap();
             std::thread::sleep(Duration::from_secs(1));
-            server = Some(network.serve(&up, &up.at(&format!("nfs-{number}.log"))));
+            server = Some(network.serve(kind, dir, &log(number)));
         }
     };
     let holding = || {
-        held = up.told(&["status", "--json"]);
-        up.put("suite/go-on", b"");
+        held = told(dir, &["status", "--json"]);
+        told(dir, &["mkdir", "/suite/go-on"]);
     };
-    let lines = suite(&network, &guest, under_load, holding);
+    let lines = suite(&network, &guest, tests, under_load, holding);
     // within the guest its kernel excludes; that the server knows the lock again is seen here
     assert!(has_reclaimed(&held), "{held}");
     let failed: Vec<&String> = lines.iter().filter(|line| line.starts_with("FAILED")).collect();
     assert!(failed.is_empty(), "{failed:#?}");
     assert!(lines.iter().any(|line| line.ends_with("GUEST job 0")), "{lines:#?}");
     assert!(lines.iter().any(|line| line.ends_with("GUEST unmounted")), "{lines:#?}");
-    let listed = up.told(&["ls", "/suite"]);
+    let listed = told(dir, &["ls", "/suite"]);
     assert!(listed.contains("load-synced"), "what it wrote is not there: {listed}");
     server.unwrap().stop().unwrap();
+    held
+}
+
+#[test]
+fn the_kernels_client_works_over_a_restart_of_the_server_too() {
+    if lacks_a_guest() {
+        return;
+    }
+    let up = Up::new("2");
+    passes("nfs", &up.at("data"), "all");
+}
+
+/// Three managers behind the filter, which a guest does not tell from one server.
+#[test]
+fn the_kernels_client_works_over_a_filter_that_is_killed() {
+    if lacks_a_guest() {
+        return;
+    }
+    let (mut cluster, dir) = three_managers();
+    let status = passes("filter", &dir, "basic_trees,basic_names,general_programs,restarts");
+    assert!(summed(&status, "forwarded") > 0, "managers executed what the guest called");
+    cluster.stop();
 }

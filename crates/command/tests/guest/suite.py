@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""What programs do with a file system, on a mounted one: suite.py MOUNT SEED.
+"""What programs do with a file system, on a mounted one: suite.py MOUNT SEED:TESTS, tests by name, or `all`.
 
 Prints `ok NAME` or `FAILED NAME` with the reason for each test; exits with how many failed. The names before the colon
 are those of the Connectathon suite's parts, written anew."""
@@ -15,12 +15,13 @@ import sys
 import time
 
 ROOT = sys.argv[1]
-SEED = int(sys.argv[2])
+SEED, NAMES = int(sys.argv[2].split(":")[0]), sys.argv[2].split(":")[1]
 TESTS = []
 
 
 def test(function):
-    TESTS.append(function)
+    if NAMES == "all" or function.__name__ in NAMES.split(","):
+        TESTS.append(function)
     return function
 
 
