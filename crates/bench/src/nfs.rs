@@ -2,9 +2,11 @@
 //!
 //! The client is this thread: it keeps `depth` calls in progress on one connection and blocks in read(2). Processor
 //! time is that of all threads of all processes of a server: of ours the NFS node, the manager and the I/O server.
+//! A last row has `trapeze filter` beside a bare relay of sockets.
 
 mod client;
 mod load;
+mod relayed;
 mod sides;
 
 use crate::arguments::{Nfs, NfsCalls, Placement};
@@ -12,6 +14,8 @@ use crate::pass::median;
 use crate::protocols::place;
 use clap::ValueEnum;
 use live::clock;
+use nfs::limits::OPEN_SPAN;
+use relayed::Relayed;
 use rustix::thread::{CpuSet, sched_getaffinity};
 use serde_json::json;
 use sides::{Ganesha, Ours, PROGRAMS, Side, enter_network};
@@ -33,6 +37,7 @@ struct Figures {
 
 /// A row of the table: the rounds of each side.
 struct Cell {
+    what: &'static str,
     kind: NfsCalls,
     placement: Placement,
     depth: usize,
@@ -78,7 +83,7 @@ impl Cell {
             json!({ "server": name, "calls_per_s": self.median(side, |f| f.per_s),
                 "p99_us": self.median(side, |f| f.p99_us), "server_cpu_us": self.median(side, |f| f.cpu_us) })
         });
-        json!({ "name": "nfs", "kind": self.kind.name(), "placement": placement.get_name(), "depth": self.depth,
+        json!({ "name": self.what, "kind": self.kind.name(), "placement": placement.get_name(), "depth": self.depth,
             "servers": sides.collect::<Vec<_>>(), "rate_ratio": self.ratio(|f| f.per_s),
             "calls_per_cpu_second_ratio": self.ratio(|f| 1.0 / f.cpu_us) })
     }
@@ -86,6 +91,7 @@ impl Cell {
 
 /// All that is measured, and how far it has come.
 struct Run<'a> {
+    what: &'static str,
     arguments: &'a Nfs,
     all: CpuSet,
     sides: Vec<&'a mut Side>,
@@ -99,8 +105,8 @@ impl Run<'_> {
         let rounds = self.arguments.rounds as usize;
         let count = kind.count((self.arguments.count / self.arguments.rounds).max(1) as usize);
         let names = self.sides.iter().map(|side| side.name).collect();
-        let mut cell =
-            Cell { kind, placement, depth, names, rounds: vec![Vec::new(); self.sides.len()] };
+        let (what, none) = (self.what, vec![Vec::new(); self.sides.len()]);
+        let mut cell = Cell { what, kind, placement, depth, names, rounds: none };
         let (client, server) = placement.sets(&self.all);
         for round in 0..rounds {
             for (side, figures) in self.sides.iter_mut().zip(&mut cell.rounds) {
@@ -155,7 +161,8 @@ pub fn measure(arguments: &Nfs) -> io::Result<()> {
     let mut theirs = if ganesha { Some(Ganesha::start(scratch.path())?) } else { None };
     let mut sides = vec![&mut ours.side];
     sides.extend(theirs.iter_mut().flat_map(|theirs| &mut theirs.sides));
-    let mut run = Run { arguments, all: sched_getaffinity(None)?, sides, made: 0 };
+    let all = sched_getaffinity(None)?;
+    let mut run = Run { what: "nfs", arguments, all, sides, made: 0 };
     let mut table = Table::new(&[
         "calls: kind, placement, depth",
         "calls/s",
@@ -182,6 +189,49 @@ pub fn measure(arguments: &Nfs) -> io::Result<()> {
     if !arguments.json {
         print!("{}", table.render());
     }
+    drop(run);
+    drop((ours, theirs));
+    let is_asked = kinds(arguments).contains(&NfsCalls::Getattr);
+    if is_asked && placements(arguments, &all)?.contains(&Placement::Same) {
+        measure_filter(arguments, all)?;
+    }
+    Ok(())
+}
+
+/// A GETATTR that a manager executes, through `trapeze filter` and through a bare relay, all on one processor.
+fn measure_filter(arguments: &Nfs, all: CpuSet) -> io::Result<()> {
+    let (placement, depth) = (Placement::Same, 1);
+    place(None, &placement.sets(&all).0)?;
+    let scratch = Scratch::new(None, false)?.removed_at_interrupt()?;
+    let mut relayed = Relayed::start(scratch.path())?;
+    // the filter executes what concerns its open files itself: the tree was just written through it
+    std::thread::sleep(OPEN_SPAN * 2);
+    let sides = relayed.sides.iter_mut().collect();
+    let mut run = Run { what: "nfs filter", arguments, all, sides, made: 0 };
+    let cell = run.cell(NfsCalls::Getattr, placement, depth)?;
+    if arguments.json {
+        print_json(&cell.json());
+        return Ok(());
+    }
+    let mut table = Table::new(&[
+        "calls",
+        "filter/s",
+        "relay/s",
+        "filter's time to relay's",
+        "p99 us",
+        "relay",
+    ]);
+    let number = |side, figure, digits: usize| format!("{:.digits$}", cell.median(side, figure));
+    let ratio = cell.ratio(|f| 1.0 / f.per_s).expect("there are two sides");
+    table.row(&[
+        "GETATTR, same, 1".to_string(),
+        number(0, |f: &Figures| f.per_s, 0),
+        number(1, |f| f.per_s, 0),
+        format!("{ratio:.2}"),
+        number(0, |f| f.p99_us, 0),
+        number(1, |f| f.p99_us, 0),
+    ]);
+    print!("\n{}", table.render());
     Ok(())
 }
 

@@ -59,9 +59,9 @@ fn sattr(mode: u32) -> Sattr {
 }
 
 impl Tree {
-    /// Makes it below an export's root, and writes every file.
-    pub fn make(client: &mut Client, root: &[u8]) -> io::Result<Tree> {
-        let place = DirOpArgs { dir: Handle(root), name: Path(b"tree") };
+    /// Makes it below an export's root, in a new directory of this name, and writes every file.
+    pub fn make(client: &mut Client, root: &[u8], name: &str) -> io::Result<Tree> {
+        let place = DirOpArgs { dir: Handle(root), name: Path(name.as_bytes()) };
         let mkdir = MkdirArgs { place, attributes: sattr(0o755) };
         client.call(&Args::Mkdir(mkdir).into(), |_| Ok(()))?;
         let directory = lookup(client, place)?;

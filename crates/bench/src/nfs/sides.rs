@@ -27,8 +27,8 @@ pub struct Side {
 }
 
 impl Side {
-    /// Of processes that serve NFS and MOUNT on these ports.
-    fn new(
+    /// Of processes that serve NFS and MOUNT on these ports, with a tree in a directory of the side's name.
+    pub fn new(
         name: &'static str,
         (port, mount_port): (u16, u16),
         export: &str,
@@ -36,7 +36,7 @@ impl Side {
     ) -> io::Result<Side> {
         let root = Client::connect(mount_port)?.mount(export)?;
         let mut client = Client::connect(port)?;
-        let tree = Tree::make(&mut client, &root)?;
+        let tree = Tree::make(&mut client, &root, name)?;
         Ok(Side { name, client, tree, ids })
     }
 
@@ -64,16 +64,23 @@ impl Ours {
     pub fn start(dir: &Path) -> io::Result<Ours> {
         let shape = Shape::prefaulted(1);
         let cluster = Processes::start(dir, &shape, None).map_err(io::Error::other)?;
-        let target = cluster.target();
-        let export = "/:127.0.0.1(rw,no_root_squash)";
-        let flags = ["nfs", &target, "--listen", "127.0.0.1:0", "--export", export];
-        let node = Process::start("nfs", &flags.map(String::from), &dir.join("nfs.log"))?;
-        let port = node.said.split([':', ' ']).find_map(|word| word.parse().ok());
-        let port = port.ok_or_else(|| io::Error::other("trapeze nfs does not say where it is"))?;
+        let (node, port) = start_node("nfs", &cluster, dir)?;
         let ids = cluster.ids().into_iter().chain([node.id()]).collect();
         let side = Side::new("trapeze", (port, port), "/", ids)?;
         Ok(Ours { _cluster: cluster, _node: node, side })
     }
+}
+
+/// Starts a node that serves a cluster by this command; its port.
+pub fn start_node(command: &str, cluster: &Processes, dir: &Path) -> io::Result<(Process, u16)> {
+    let target = cluster.target();
+    let export = "/:127.0.0.1(rw,no_root_squash)";
+    let flags = [command, &target, "--listen", "127.0.0.1:0", "--export", export];
+    let log = dir.join(format!("{command}.log"));
+    let node = Process::start(command, &flags.map(String::from), &log)?;
+    let port = node.said.split([':', ' ']).find_map(|word| word.parse().ok());
+    let said = || io::Error::other(format!("trapeze {command} does not say where it is"));
+    Ok((node, port.ok_or_else(said)?))
 }
 
 /// nfs-ganesha with two exports: one where changes of names and data are synced (`chattr +S +D`: what we promise), one
