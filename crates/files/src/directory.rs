@@ -6,7 +6,7 @@ use crate::flags::{TRUNCATE, permissions, writes};
 use crate::inode::File;
 use crate::limits::NAME_AGE_MAX;
 use crate::naming::OpenBy;
-use names::{Client, Entry, How, Listing, READ, Span, Who};
+use names::{Client, Entry, How, Listing, Plus, READ, Span, Who};
 use node::rings::{DirectoryEntry, FileReply, Handle, OPEN_CLEARS_SET_ID};
 use std::rc::Rc;
 use wire::{Attr, Errno, FileId, FileKind, SetAttr, Time};
@@ -219,13 +219,13 @@ impl Files {
         // A listing that begins anew has an end of its own.
         let until = if cookie == 0 { 0 } else { self.table.borrow().listing_end(handle) };
         let span = Span { cookie, until };
-        let (reply, until) =
-            self.list(&self.asking, who, id, span, (bytes, with_attributes)).await?;
+        let plus = if with_attributes { Plus::Entries } else { Plus::Nothing };
+        let (reply, until) = self.list(&self.asking, who, id, span, (bytes, plus)).await?;
         self.table.borrow_mut().end_listing(handle, until);
         Ok(reply)
     }
 
-    /// A part of a directory that is not open: it ends where the directory ends now.
+    /// A part of a directory that is not open: it ends where the directory ends now. Of its files nothing is kept here.
     pub(crate) async fn list_directory(
         &self,
         names: &Client,
@@ -233,8 +233,8 @@ impl Files {
         id: FileId,
         (cookie, bytes, with_attributes): (u64, u32, bool),
     ) -> Result<FileReply, Errno> {
-        let span = Span::from(cookie);
-        Ok(self.list(names, who, id, span, (bytes, with_attributes)).await?.0)
+        let plus = if with_attributes { Plus::Attributes } else { Plus::Nothing };
+        Ok(self.list(names, who, id, cookie.into(), (bytes, plus)).await?.0)
     }
 
     /// Entries of a span, and where the listing ends.
@@ -244,20 +244,34 @@ impl Files {
         who: &Who<'_>,
         id: FileId,
         span: Span,
-        (bytes, with_attributes): (u32, bool),
+        (bytes, plus): (u32, Plus),
     ) -> Result<(FileReply, u64), Errno> {
         if self.is_unnamed(id) {
             return Ok((FileReply::Entries { entries: Vec::new(), end: true }, 0));
         }
         let asked = self.cx.now();
-        let listing = names.read_directory(who, id, span, bytes as usize, with_attributes).await?;
+        let listing = names.read_directory(who, id, span, bytes as usize, plus).await?;
         let Listing { entries, end, until, .. } = listing;
         let entries = entries.into_iter().map(|mut listed| {
             let entry = listed.entry.take();
-            let attr = entry.and_then(|entry| self.listed_attr((id, &listed.name), entry, asked));
+            let attr = entry.and_then(|entry| match plus {
+                Plus::Entries => self.listed_attr((id, &listed.name), entry, asked),
+                _ => self.seen_attr(&entry, asked),
+            });
             DirectoryEntry { attr, ..DirectoryEntry::from(listed) }
         });
         Ok((FileReply::Entries { entries: entries.collect(), end }, until))
+    }
+
+    /// The same of an entry without layout, of which nothing is kept.
+    fn seen_attr(&self, entry: &Entry, asked: Time) -> Option<Attr> {
+        if entry.is_hint() {
+            return None;
+        }
+        let Some(file) = self.table.borrow().peek(entry.attr.file) else { return Some(entry.attr) };
+        let state = file.state.borrow();
+        (!state.unsure)
+            .then(|| if state.knows_more(entry, asked) { state.attr() } else { entry.attr })
     }
 
     /// Attributes for a listing; none for a file whose length is a hint, as while others write: a listing does not ask

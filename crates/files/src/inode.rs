@@ -297,6 +297,11 @@ impl State {
         (entry.attr.change, asked) < (self.entry.attr.change, self.asked)
     }
 
+    /// Whether more is known here than this answer of the manager says.
+    pub fn knows_more(&self, entry: &Entry, asked: Time) -> bool {
+        self.local.is_some() || self.is_late(entry, asked) && !self.goes_back(entry, asked)
+    }
+
     /// Whether a power cut took back what the manager had said before it was asked this.
     fn goes_back(&self, entry: &Entry, asked: Time) -> bool {
         entry.attr.change < self.entry.attr.change && asked > self.heard

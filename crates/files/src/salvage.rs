@@ -11,7 +11,7 @@
 mod assemble;
 
 use assemble::{Assembled, Object, assemble};
-use names::{Salvaged, Who};
+use names::{Plus, Salvaged, Who};
 use node::Cx;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -203,7 +203,8 @@ impl Salvage<'_> {
 
     /// Whether its root directory is empty, as that of a manager that has just begun.
     async fn has_no_names(&self) -> bool {
-        let listed = self.names.read_directory(&Who::ROOT, FileId::ROOT, 0, LISTED_BYTES, false);
+        let listed =
+            self.names.read_directory(&Who::ROOT, FileId::ROOT, 0, LISTED_BYTES, Plus::Nothing);
         let is_own = |name: &[u8]| matches!(name, b"." | b"..");
         listed.await.is_ok_and(|listing| listing.entries.iter().all(|entry| is_own(&entry.name)))
     }

@@ -41,6 +41,11 @@ impl Table {
         Some(file)
     }
 
+    /// The file, if it is known, which is no use of it.
+    pub fn peek(&self, id: FileId) -> Option<Rc<File>> {
+        self.files.get(&id).cloned()
+    }
+
     /// The file, known from now on; others that `may_go` are `forgotten` when there are more than `most`.
     pub fn file(
         &mut self,

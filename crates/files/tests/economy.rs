@@ -3,7 +3,7 @@
 use crate::common::{CLIENT_PAGES, MANAGER, World, messages};
 use files::Config;
 use files::conformance::client::{Ask, READ_ONLY, READ_WRITE, WRITE_ONLY, pattern};
-use node::rings::{FileOp, FileReply};
+use node::rings::{DirectoryEntry, FileOp, FileReply};
 use std::cell::Cell;
 use std::task::{Context, Waker};
 use std::time::Duration;
@@ -333,4 +333,41 @@ fn what_one_open_file_read_ahead_does_not_hide_from_the_next_open_what_others_ha
     let next = world.block_on(one.open(file, READ_ONLY)).expect("open");
     let read = world.block_on(one.read(next, MIB as u64, MIB)).expect("read");
     assert!(read == new[..MIB]);
+}
+
+/// What NFS servers do: they list directories of which they open nothing, and have files open that they write to.
+#[test]
+fn a_listing_of_a_closed_directory_keeps_nothing_and_shows_what_was_written_here() {
+    let mut world = World::new(2, 2);
+    let (client, other) = (world.client(0), world.client(1));
+    let d = world.block_on(async {
+        let d = other.make_directory(FileId::ROOT, b"d").await.unwrap();
+        for number in 0..100 {
+            other.put(d, format!("f{number}").as_bytes(), &[1; 100]).await.unwrap();
+        }
+        d
+    });
+    world.run(Duration::from_secs(3));
+    let size = |listed: &[DirectoryEntry], name: &[u8]| {
+        let entry = listed.iter().find(|entry| *entry.name == *name).expect("it is listed");
+        entry.attr.map(|attr| attr.size)
+    };
+    let before = world.files(0).report().files;
+    let listed = world.block_on(client.list_closed(d)).unwrap();
+    assert_eq!((listed.len(), size(&listed, b"f7")), (102, Some(100)));
+    assert_eq!(world.files(0).report().files, before, "nothing is kept");
+    world.block_on(async {
+        let file = client.lookup(d, b"f7").await.unwrap().file;
+        let open = client.open(file, READ_WRITE).await.unwrap();
+        client.write(open, 0, &[2; 5_000]).await.unwrap();
+        let listed = client.list_closed(d).await.unwrap();
+        assert_eq!(size(&listed, b"f7"), Some(5_000), "the manager does not know it yet");
+        let listed = other.list_closed(d).await.unwrap();
+        assert_eq!(size(&listed, b"f7"), None, "a hint is none");
+        client.close(open).await.unwrap();
+        for client in [&client, &other] {
+            let listed = client.list_closed(d).await.unwrap();
+            assert_eq!(size(&listed, b"f7"), Some(5_000));
+        }
+    });
 }

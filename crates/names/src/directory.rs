@@ -25,9 +25,9 @@ const SELF: u64 = 1;
 const PARENT: u64 = 2;
 /// Bytes of an entry in a reply beside its name: file, kind, cookie, length, and whether there is more.
 const ENTRY_BYTES: usize = 8 + 1 + 8 + 4 + 1;
-/// Bytes of what is there with attributes, at most: of a file with the widest layout. Beside these two an entry says
-/// whether it has a layout, the truncate generation, and whether there are writers and it is unsure.
-const PLUS_BYTES: usize = Attr::BYTES + Layout::BYTES_MAX + 1 + 4 + 1 + 1;
+/// Bytes of an entry beside its layout: attributes, whether it has a layout, the truncate generation, and whether there
+/// are writers and it is unsure.
+const ATTRIBUTES_BYTES: usize = Attr::BYTES + 1 + 4 + 1 + 1;
 /// Entries read from the store at once.
 const CHUNK: usize = 128;
 
@@ -43,6 +43,28 @@ pub struct Span {
 impl From<u64> for Span {
     fn from(cookie: u64) -> Span {
         Span { cookie, until: 0 }
+    }
+}
+
+/// What is listed beside names, types and cookies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Plus {
+    /// Nothing.
+    Nothing,
+    /// The entries without layouts.
+    Attributes,
+    /// The entries.
+    Entries,
+}
+
+impl Plus {
+    /// Bytes of it in a reply, at most: of a file with the widest layout.
+    fn bytes(self) -> usize {
+        match self {
+            Plus::Nothing => 0,
+            Plus::Attributes => ATTRIBUTES_BYTES,
+            Plus::Entries => ATTRIBUTES_BYTES + Layout::BYTES_MAX,
+        }
     }
 }
 
@@ -72,7 +94,7 @@ pub struct ListingEntry {
     pub cookie: u64,
     /// The name.
     pub name: Box<[u8]>,
-    /// The entry as of a lookup, when asked for and the file is at the same manager.
+    /// The entry as of a lookup, or all of it but the layout, when asked for and the file is at the same manager.
     pub entry: Option<Entry>,
 }
 
@@ -87,7 +109,7 @@ impl From<ListingEntry> for DirectoryEntry {
 struct Collector {
     site: u8,
     room: usize,
-    plus: bool,
+    plus: Plus,
     listing: Listing,
 }
 
@@ -99,13 +121,19 @@ impl Collector {
         listed: Listed,
         position: u64,
     ) -> Result<bool, Errno> {
-        let plus = if self.plus { PLUS_BYTES } else { 0 };
-        let bytes = ENTRY_BYTES + plus + listed.name.len();
+        let bytes = ENTRY_BYTES + self.plus.bytes() + listed.name.len();
         if bytes > self.room {
             return Ok(false);
         }
         self.room -= bytes;
-        let entry = if self.plus { transaction.entry_here(listed.file)? } else { None };
+        let entry = match self.plus {
+            Plus::Nothing => None,
+            Plus::Attributes => {
+                let entry = transaction.entry_here(listed.file)?;
+                entry.map(|entry| Entry { layout: None, ..entry })
+            }
+            Plus::Entries => transaction.entry_here(listed.file)?,
+        };
         let cookie = u64::from(self.site) << POSITION_BITS | position;
         let Listed { file, kind, name } = listed;
         self.listing.entries.push(ListingEntry { file, kind, cookie, name, entry });
@@ -122,7 +150,7 @@ impl Transaction<'_> {
         file: FileId,
         span: impl Into<Span>,
         bytes: usize,
-        plus: bool,
+        plus: Plus,
     ) -> Result<Listing, Errno> {
         let Span { cookie, until } = span.into();
         if self.hashed.has(file) {
@@ -154,7 +182,7 @@ impl Transaction<'_> {
         file: FileId,
         Span { cookie, until }: Span,
         bytes: usize,
-        plus: bool,
+        plus: Plus,
     ) -> Result<Listing, Errno> {
         let first = if cookie == 0 { file.site() } else { site_of_cookie(cookie) };
         let mut start = cookie & POSITION_MASK;

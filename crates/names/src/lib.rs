@@ -66,7 +66,7 @@ pub mod xattr;
 pub use client::{BackupPart, Client, LostLock};
 pub use create::How;
 pub use describe::latest_layout;
-pub use directory::{Listing, ListingEntry, Span};
+pub use directory::{Listing, ListingEntry, Plus, Span};
 pub use hash::site_of_name;
 pub use lineage::{Judgement, Older};
 pub use locks::{LockOutcome, LockOwner, LockTarget, Locks};

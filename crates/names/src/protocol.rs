@@ -6,7 +6,7 @@
 pub(crate) mod managers;
 
 use crate::create::How;
-use crate::directory::{Listing, ListingEntry, Span, site_of_cookie};
+use crate::directory::{Listing, ListingEntry, Plus, Span, site_of_cookie};
 use crate::hash::site_of_name;
 use crate::lookup::{Entry, Found};
 use crate::permissions::{Basis, Who};
@@ -44,6 +44,20 @@ impl<'a> Field<'a> for Who<'a> {
             return Ok(Who::with_basis(uid, gid, basis));
         }
         Ok(Who::new(uid, gid, input.raw(bytes as usize)?))
+    }
+}
+
+impl<'a> Field<'a> for Plus {
+    fn put(&self, out: &mut impl Output) {
+        (*self as u8).put(out);
+    }
+    fn take(input: &mut Decoder<'a>) -> Result<Self, Short> {
+        match input.u8()? {
+            0 => Ok(Plus::Nothing),
+            1 => Ok(Plus::Attributes),
+            2 => Ok(Plus::Entries),
+            _ => Err(Short),
+        }
     }
 }
 
@@ -193,7 +207,7 @@ operations! {
     GetAttr = 2 pure { file: FileId }
     Access = 3 pure { who: Who<'a>, file: FileId, mask: u32 }
     ReadLink = 4 pure { file: FileId }
-    ReadDirectory = 5 pure { who: Who<'a>, file: FileId, span: Span, bytes: u32, plus: bool }
+    ReadDirectory = 5 pure { who: Who<'a>, file: FileId, span: Span, bytes: u32, plus: Plus }
     GetXattr = 6 pure { who: Who<'a>, file: FileId, name: &'a [u8] }
     ListXattr = 7 pure { who: Who<'a>, file: FileId }
     Space = 8 pure {}

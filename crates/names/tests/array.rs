@@ -10,7 +10,7 @@ use crate::common::ROOT;
 use crate::common::array::Array;
 use crate::common::cluster::WHO;
 use crate::model::{Model, Names, Space, Step, compare, step, take};
-use names::{Client, How};
+use names::{Client, How, Plus};
 use proptest::prelude::*;
 use wire::{Errno, FileId, NodeId};
 
@@ -196,7 +196,8 @@ impl Space for Seen {
         self.run(move |client| async move {
             let (mut span, mut names) = (names::Span::default(), Names::new());
             loop {
-                let part = client.read_directory(&WHO, directory, span, 60_000, true).await?;
+                let part =
+                    client.read_directory(&WHO, directory, span, 60_000, Plus::Entries).await?;
                 let cookie = part.entries.last().map_or(span.cookie, |entry| entry.cookie);
                 span = names::Span { cookie, until: part.until };
                 let named = part.entries.into_iter();

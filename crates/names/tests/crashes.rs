@@ -3,7 +3,7 @@
 use crate::common::ROOT;
 use crate::common::cluster::{Cluster, SERVERS, WHO, create};
 use names::limits::SCARCE_SPAN;
-use names::{Client, Final, READ, WRITE};
+use names::{Client, Final, Plus, READ, WRITE};
 use node::rings::{Lock, LockKind, MetaRoom};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -358,7 +358,7 @@ proptest! {
         prop_assert_eq!(cluster.finish(done), Ok(()));
         cluster.restart();
         let client = cluster.client(1);
-        let listing = cluster.run(1, async move { client.read_directory(&WHO, ROOT, 0, 9000, true).await });
+        let listing = cluster.run(1, async move { client.read_directory(&WHO, ROOT, 0, 9000, Plus::Entries).await });
         let entries = listing.unwrap().entries;
         prop_assert_eq!(entries.len(), 14);
         prop_assert!(entries[2..].iter().all(|entry| entry.entry.unwrap().attr.links == 1));

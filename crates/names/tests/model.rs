@@ -1,7 +1,7 @@
 //! The name space against a tree in memory: any operations, with restarts and checkpoints between them.
 
 use crate::common::{ROOT, World};
-use names::{DirectoryEntry, How, Span, VolumeSettings, Who};
+use names::{DirectoryEntry, How, Plus, Span, VolumeSettings, Who};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use wire::{Errno, FileId, VolumeId};
@@ -383,7 +383,7 @@ proptest! {
         }
         let (mut span, mut seen, mut changes) = (Span::default(), Vec::new(), changes.into_iter());
         loop {
-            let listing = world.read(|t| t.read_directory(&WHO, ROOT, span, bytes, false));
+            let listing = world.read(|t| t.read_directory(&WHO, ROOT, span, bytes, Plus::Nothing));
             let mut listing = listing.unwrap();
             if hashed {
                 // A kernel has room for some of them only.

@@ -3,7 +3,7 @@
 use crate::common::{CLIENT, ROOT, World};
 use names::rename::{EXCHANGE, NO_REPLACE, WHITEOUT};
 use names::xattr::{CREATE, REPLACE};
-use names::{DirectoryEntry, EXECUTE, Final, How, READ, Transaction, WRITE, Who};
+use names::{DirectoryEntry, EXECUTE, Final, How, Plus, READ, Transaction, WRITE, Who};
 use wire::{Errno, FileId, FileKind, SetAttr, SetTime, Wall};
 
 const WHO: Who<'static> = Who::ROOT;
@@ -65,11 +65,11 @@ fn permissions_of_the_parent_decide_about_names() {
     set(&mut world, &WHO, d, chmod(0o766)).unwrap();
     let found = world.read(|t| t.lookup(&u, d, b"f"));
     assert_eq!(found.map(drop), Err(Errno::EACCES));
-    let listed = world.read(|t| t.read_directory(&u, d, 0, 4096, false)).unwrap();
+    let listed = world.read(|t| t.read_directory(&u, d, 0, 4096, Plus::Nothing)).unwrap();
     assert_eq!(listed.entries.len(), 3);
     set(&mut world, &WHO, d, chmod(0o733)).unwrap();
     assert!(world.read(|t| t.lookup(&u, d, b"f")).is_ok());
-    let listed = world.read(|t| t.read_directory(&u, d, 0, 4096, false));
+    let listed = world.read(|t| t.read_directory(&u, d, 0, 4096, Plus::Nothing));
     assert_eq!(listed.map(drop), Err(Errno::EACCES));
     assert_eq!(world.read(|t| t.access(&u, d, WRITE | EXECUTE)), Ok(()));
     assert_eq!(world.read(|t| t.access(&u, d, READ)), Err(Errno::EACCES));

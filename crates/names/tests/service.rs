@@ -3,7 +3,7 @@
 use crate::common::cluster::{Cluster, MANAGER, WHO, create};
 use crate::common::{ROOT, config};
 use names::limits::TASKS;
-use names::{Client, Entry, Final, IoServer, READ, WRITE, Who};
+use names::{Client, Entry, Final, IoServer, ListingEntry, Plus, READ, WRITE, Who};
 use node::Cx;
 use node::rings::{Lock, LockKind};
 use std::time::Duration;
@@ -60,11 +60,23 @@ fn large_directories_are_listed_in_parts() {
         }
         let (mut cookie, mut names) = (0, 0);
         loop {
-            let plus = names % 2 == 0;
+            let plus = [Plus::Nothing, Plus::Attributes, Plus::Entries][names % 3];
             let listing = client.read_directory(&WHO, ROOT, cookie, 65_536, plus).await.unwrap();
             names += listing.entries.len();
             cookie = listing.entries.last().map_or(cookie, |entry| entry.cookie);
-            assert!(listing.entries.iter().all(|entry| entry.entry.is_some() == plus));
+            assert!(
+                listing
+                    .entries
+                    .iter()
+                    .all(|entry| entry.entry.is_some() == (plus != Plus::Nothing))
+            );
+            let has_layout =
+                |entry: &ListingEntry| entry.entry.is_some_and(|entry| entry.layout.is_some());
+            assert!(
+                listing.entries[2..]
+                    .iter()
+                    .all(|entry| has_layout(entry) == (plus == Plus::Entries))
+            );
             if listing.end {
                 return names;
             }
@@ -84,7 +96,7 @@ fn large_directories_of_wide_files_are_listed_in_parts() {
         for i in 0..400 {
             create(&client, format!("{i}").as_bytes(), None).await.unwrap();
         }
-        let listing = client.read_directory(&WHO, ROOT, 0, 65_536, true).await.unwrap();
+        let listing = client.read_directory(&WHO, ROOT, 0, 65_536, Plus::Entries).await.unwrap();
         assert!((250..400).contains(&listing.entries.len()));
     });
 }

@@ -3,7 +3,7 @@
 use crate::common::ROOT;
 use crate::common::array::Array;
 use crate::common::cluster::{Cluster, WHO, create};
-use names::{Client, How, WRITE};
+use names::{Client, How, Plus, WRITE};
 use std::future::Future;
 use wire::{Attr, Errno, FileId, SetAttr, Wall, Wcc};
 
@@ -65,7 +65,7 @@ fn every_change_of_a_name_tells_of_its_directories() {
         let after = client.get_attr(ROOT).await.unwrap().attr;
         assert_eq!((found.attr.file, seen.take()), (f, vec![Wcc { before: None, after }]));
         let (with, seen) = client.with_wcc(None, None);
-        with.read_directory(&WHO, ROOT, 0, 4096, true).await.unwrap();
+        with.read_directory(&WHO, ROOT, 0, 4096, Plus::Entries).await.unwrap();
         assert_eq!(seen.take(), vec![Wcc { before: None, after }]);
         let (with, changed) = client.with_wcc(None, None);
         let there = with.make_directory(&WHO, ROOT, b"f", 0o755).await;

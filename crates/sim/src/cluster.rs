@@ -9,7 +9,7 @@ use crate::run::{Members, Roles, VOLUME};
 use endpoint::limits::PAGE_BYTES;
 use files::cluster::{ClientRole, ManagerRole, NodeRoles, members_store, names_store, start};
 use members::Identity;
-use names::{Entry, IoServer, Who, homes_of};
+use names::{Entry, IoServer, Plus, Who, homes_of};
 use node::rings::StoreId;
 use node::{Bug, Cx};
 use std::any::Any;
@@ -269,7 +269,8 @@ async fn hasher(cx: Cx, names: names::Client) {
 async fn hash_all(names: &names::Client) -> Result<(), Errno> {
     let mut directories = vec![FileId::ROOT];
     while let Some(directory) = directories.pop() {
-        let listing = names.read_directory(&Who::ROOT, directory, 0, 16 << 10, false).await?;
+        let listing =
+            names.read_directory(&Who::ROOT, directory, 0, 16 << 10, Plus::Nothing).await?;
         let is_below = |entry: &names::ListingEntry| {
             entry.kind == FileKind::Directory && !matches!(&entry.name[..], b"." | b"..")
         };
@@ -307,7 +308,7 @@ async fn widen_one(cx: &Cx, names: &names::Client) -> Result<(), Errno> {
 }
 
 async fn listed(names: &names::Client, directory: FileId) -> Result<Vec<Entry>, Errno> {
-    let listing = names.read_directory(&Who::ROOT, directory, 0, 16 << 10, true).await?;
+    let listing = names.read_directory(&Who::ROOT, directory, 0, 16 << 10, Plus::Entries).await?;
     Ok(listing.entries.iter().filter_map(|listed| listed.entry).collect())
 }
 

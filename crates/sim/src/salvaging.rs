@@ -10,7 +10,7 @@ use crate::machine::Images;
 use crate::name_check::NameCheck;
 use crate::random::Random;
 use files::salvage::Failure;
-use names::{Client, LOST_FOUND, ListingEntry, Span, Who};
+use names::{Client, LOST_FOUND, ListingEntry, Plus, Span, Who};
 use node::Cx;
 use node::rings::DiskFile;
 use std::collections::{BTreeMap, BTreeSet};
@@ -119,7 +119,8 @@ pub async fn salvage(
 async fn list(names: &Client, directory: FileId) -> Result<Vec<ListingEntry>, Errno> {
     let (mut all, mut span) = (Vec::new(), Span::default());
     loop {
-        let part = names.read_directory(&Who::ROOT, directory, span, LISTED_BYTES, false).await?;
+        let part =
+            names.read_directory(&Who::ROOT, directory, span, LISTED_BYTES, Plus::Nothing).await?;
         let cookie = part.entries.last().map_or(span.cookie, |entry| entry.cookie);
         span = Span { cookie, until: part.until };
         let others = part.entries.into_iter();

@@ -3,7 +3,7 @@
 use super::file::{Findings, Inspector, Target};
 use super::report::{DamagedFile, Orphan, Report};
 use indicatif::ProgressBar;
-use names::{Entry, Listing, ListingEntry, Who};
+use names::{Entry, Listing, ListingEntry, Plus, Who};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -180,7 +180,7 @@ impl Walk {
     }
 
     async fn listing(&self, directory: FileId, cookie: u64) -> std::result::Result<Listing, Errno> {
-        self.names.read_directory(&Who::ROOT, directory, cookie, LISTING_BYTES, false).await
+        self.names.read_directory(&Who::ROOT, directory, cookie, LISTING_BYTES, Plus::Nothing).await
     }
 
     async fn files(&self, files: Vec<(PathBuf, FileId)>) {

@@ -426,6 +426,15 @@ impl<A: Ask> Client<A> {
         }
     }
 
+    /// The entries of a directory that is not open, as many as fit in 64 KiB.
+    pub async fn list_closed(&self, file: FileId) -> Result<Vec<DirectoryEntry>, Errno> {
+        let op = FileOp::ListDirectory { file, cookie: 0, bytes: 65_536, with_attributes: true };
+        match self.ask(op).await? {
+            FileReply::Entries { entries, .. } => Ok(entries),
+            other => unexpected(other),
+        }
+    }
+
     /// All entries of a directory but `.` and `..`, read in parts of about `bytes` bytes.
     pub async fn list(&self, directory: FileId, bytes: u32) -> Result<Vec<DirectoryEntry>, Errno> {
         let (mut all, mut cookie) = (Vec::new(), 0);

@@ -3,7 +3,7 @@
 use super::{Client, SMALL, Style};
 use crate::buckets::HASHED;
 use crate::create::How;
-use crate::directory::{Listing, Span};
+use crate::directory::{Listing, Plus, Span};
 use crate::limits::{
     BACKUP_REPLY_BYTES_MAX, CHANGES_MAX, DEADLINE, LISTING_BYTES_MAX, LISTING_HEAD_BYTES,
     REPLY_BYTES_MAX,
@@ -272,15 +272,14 @@ impl Client {
         decoded(self.ask(Operation::Link { who: *who, parent, name, file }, SMALL).await?)
     }
 
-    /// Entries of the span that fit in `bytes` bytes of answer, at most 64 KiB; `.` and `..` come first. `plus`: each
-    /// with its entry.
+    /// Entries of the span that fit in `bytes` bytes of answer, at most 64 KiB; `.` and `..` come first.
     pub async fn read_directory(
         &self,
         who: &Who<'_>,
         file: FileId,
         span: impl Into<Span>,
         bytes: usize,
-        plus: bool,
+        plus: Plus,
     ) -> Result<Listing, Errno> {
         let bytes = bytes.clamp(1024, LISTING_BYTES_MAX);
         let style = Style { room: bytes + LISTING_HEAD_BYTES, ..SMALL };

@@ -2,7 +2,7 @@
 
 use crate::common::array::{Array, FIRST, Seat, directory_elsewhere};
 use crate::common::cluster::WHO;
-use names::{How, READ, WRITE};
+use names::{How, Plus, READ, WRITE};
 use node::rings::{Lock, LockKind};
 use wire::{Errno, NodeId};
 
@@ -88,7 +88,8 @@ fn a_site_is_handed_over_whole_whenever_power_fails() {
         let listed = array.run_client(0, async move {
             let (mut cookie, mut names) = (0, 0);
             loop {
-                let part = client.read_directory(&WHO, d, cookie, 60_000, true).await.unwrap();
+                let part =
+                    client.read_directory(&WHO, d, cookie, 60_000, Plus::Entries).await.unwrap();
                 names += part.entries.iter().filter(|entry| entry.entry.is_some()).count();
                 cookie = part.entries.last().map_or(cookie, |entry| entry.cookie);
                 if part.end {

@@ -5,7 +5,7 @@ use crate::common::ROOT;
 use crate::common::array::Array;
 use crate::common::cluster::WHO;
 use crate::model::Space;
-use names::How;
+use names::{How, Plus};
 use proptest::prelude::*;
 use wire::{Errno, FileId};
 
@@ -211,7 +211,7 @@ proptest! {
         let (mut span, mut listed, mut moves) = (names::Span::default(), Vec::new(), moves.iter());
         for round in 0.. {
             let mut part = seen.run(move |client| async move {
-                client.read_directory(&WHO, d, span, bytes, false).await.unwrap()
+                client.read_directory(&WHO, d, span, bytes, Plus::Nothing).await.unwrap()
             });
             // A kernel has room for some of them only.
             let room = part.entries.len() * 2 / 3 + 1;

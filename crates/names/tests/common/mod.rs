@@ -4,7 +4,7 @@
 pub mod array;
 pub mod cluster;
 
-use names::{CallName, Entry, How, Manager, Origin, STORE, Transaction, VolumeSettings, Who};
+use names::{CallName, Entry, How, Manager, Origin, Plus, STORE, Transaction, VolumeSettings, Who};
 use std::cell::RefCell;
 use std::rc::Rc;
 use store::{Append, MemoryBackend, MemoryLogs, Store};
@@ -158,7 +158,7 @@ impl World {
         let (mut cookie, mut all) = (0, Vec::new());
         loop {
             let listing = self
-                .read(|t| t.read_directory(&Who::ROOT, directory, cookie, bytes, false))
+                .read(|t| t.read_directory(&Who::ROOT, directory, cookie, bytes, Plus::Nothing))
                 .unwrap();
             for entry in &listing.entries {
                 cookie = entry.cookie;
