@@ -211,15 +211,18 @@ fn fill(cluster: &mut Cluster) -> Option<i32> {
     let mut file = File::create(&before).unwrap();
     file.write_all(&pattern(1, 3_000_000)).unwrap();
     file.sync_all().unwrap();
+    let disk = cluster.beside("cluster/io1/disk0");
+    let empty = free_bytes(&disk);
     let written = write_until_refused(&big);
     assert!(fs::read(&before).unwrap() == pattern(1, 3_000_000), "what was synced is there");
     fs::remove_file(&big).unwrap();
+    wait_for_room(&disk, empty);
     let (kept, source) = (copy_until_refused(cluster), cluster.beside("source"));
     let copied = (0..kept).map(|copy| fs::read(cluster.at(&format!("copy{copy}"))).unwrap());
     let expected = fs::read(&source).unwrap();
     assert!(kept > 2 && copied.into_iter().all(|bytes| bytes == expected), "{kept} were synced");
     shell(&cluster.at(""), 20, "rm copy*");
-    std::thread::sleep(Duration::from_secs(2)); // removal is told to the servers within a second
+    wait_for_room(&disk, empty);
     let mut again = File::create(cluster.at("again")).unwrap();
     again.write_all(&pattern(2, 1_000_000)).unwrap();
     again.sync_all().unwrap();
@@ -229,6 +232,23 @@ fn fill(cluster: &mut Cluster) -> Option<i32> {
     assert!(seen == pattern(1, 3_000_000));
     assert!(fs::read(cluster.at("again")).unwrap() == pattern(2, 1_000_000));
     written.err()
+}
+
+fn free_bytes(disk: &Path) -> u64 {
+    let told = rustix::fs::statvfs(disk).unwrap();
+    told.f_bavail * told.f_frsize
+}
+
+/// Waits until what was removed is gone from the disk, which had `empty` bytes free without it: the server is told of
+/// a removal a while later. A new file of its own may stay.
+fn wait_for_room(disk: &Path, empty: u64) {
+    for _ in 0..600 {
+        if free_bytes(disk) + (8 << 20) >= empty {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    panic!("{} of {empty} bytes are free", free_bytes(disk));
 }
 
 /// Copies of 5 MB, each synced, until cp or its sync is told that the disk is full; how many were not.
