@@ -227,13 +227,18 @@ impl State {
     /// The manager's incarnation is this one now: a power cut between may have taken the end of a session, with the
     /// length, even where the change version does not show it. Versions of then may be given to other changes.
     pub fn note_incarnation(&mut self, incarnation: u32) {
-        if self.told_incarnation != 0 && self.told_incarnation < incarnation {
+        if self.is_told_before(incarnation) {
             self.told_incarnation = 0;
             (self.unsure, self.lost_session) = (true, true);
             (self.fresh, self.cached) = (None, None);
             self.chunks.clear();
             self.plain = false;
         }
+    }
+
+    /// Whether the last word on write sessions went to an incarnation of the manager before this one.
+    pub fn is_told_before(&self, incarnation: u32) -> bool {
+        self.told_incarnation != 0 && self.told_incarnation < incarnation
     }
 
     /// A write session began or ended while the manager's incarnation was this one, or a later one.

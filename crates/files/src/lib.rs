@@ -175,6 +175,9 @@ pub struct Inner {
     syncing: Cell<bool>,
     /// Changes of which a power cut took some, those of each loss together.
     losses: RefCell<VecDeque<Range<u64>>>,
+    /// Changes between two syncs between which a manager was started anew, and all incarnations at the last one.
+    restarts: RefCell<VecDeque<Range<u64>>>,
+    incarnations: Cell<u64>,
 }
 
 impl Deref for Files {
@@ -222,6 +225,8 @@ pub fn serve(cx: &Cx, config: Config, names: names::Client, stripe: stripe::Clie
         synced: Cell::default(),
         syncing: Cell::default(),
         losses: RefCell::default(),
+        restarts: RefCell::default(),
+        incarnations: Cell::default(),
     };
     let files = Files(Rc::new(inner));
     files.start();

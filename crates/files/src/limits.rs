@@ -107,5 +107,6 @@ pub const LOCK_PAUSE: Duration = Duration::from_millis(20);
 /// Refusals of one round with which those that wait behind them are compared, of each file: who waits for the same
 /// bytes as another need not be asked for.
 pub const LOCK_REFUSALS_MAX: usize = 64;
-/// Losses by power cuts that files may not have told yet: each fsync after one tells of its own.
+/// Losses by power cuts that files may not have told yet, each fsync after one tells of its own; and restarts of
+/// managers between two syncs.
 pub const LOSSES_MAX: usize = 64;

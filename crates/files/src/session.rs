@@ -19,17 +19,26 @@ impl Files {
         file
     }
 
-    /// The file, known from now on. Those with changes that an fsync has yet to cover, or to tell the loss of, are not
-    /// forgotten for it; so many that the table is too long are synced.
+    /// The file, known from now on. Others may be forgotten for it; when too many may not, they are synced.
     pub(crate) fn file(&self, id: FileId) -> Rc<File> {
         let (most, forgotten) = (self.config.files_max, |id| self.naming.forget(id));
-        let may_go =
-            |state: &State| state.names_mark <= self.synced.get() && !self.is_lost(state.own);
+        let may_go = |file: &File| !self.is_due(file);
         let file = self.table.borrow_mut().file(&self.cx, id, most, may_go, forgotten);
         if self.has_unsynced_names() && self.table.borrow().len() > most {
             self.sync_names_soon();
         }
         file
+    }
+
+    /// Whether an fsync of the file would do or tell something that only this client knows of: changes that no sync has
+    /// covered, some that are lost, or a length that the manager lost.
+    fn is_due(&self, file: &File) -> bool {
+        let state = file.state.borrow();
+        let is_old = || state.is_told_before(self.names.incarnation(file.id));
+        state.names_mark > self.synced.get()
+            || self.is_lost(state.own)
+            || state.lost_session
+            || self.spans_restart(state.names_mark) && is_old()
     }
 
     pub(crate) fn absorb(&self, file: &Rc<File>, entry: Entry, asked: Time) {

@@ -17,6 +17,9 @@ use crate::table::Open;
 use crate::written::Mark;
 use node::Bug;
 use node::rings::{FileReply, Handle};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::ops::Range;
 use std::rc::Rc;
 use wire::{Errno, FileId};
 
@@ -125,6 +128,7 @@ impl Files {
             Err(Errno::ESTALE) => self.note_loss(changes),
             result => result?,
         }
+        self.note_restart(changes);
         self.synced.set(self.synced.get().max(changes));
         Ok(())
     }
@@ -142,15 +146,21 @@ impl Files {
 
     /// One of the changes since the last sync is lost; which one is unknown.
     fn note_loss(&self, changes: u64) {
-        let lost = self.synced.get() + 1..changes + 1;
-        if lost.is_empty() {
-            return; // a later sync was told before
+        note_range(&self.losses, self.synced.get() + 1..changes + 1);
+    }
+
+    /// Notes changes between two syncs when a manager was started anew between these: write sessions may be lost, which
+    /// no sync tells of.
+    fn note_restart(&self, changes: u64) {
+        let incarnations = self.names.incarnations();
+        if self.incarnations.replace(incarnations) != incarnations {
+            note_range(&self.restarts, self.synced.get() + 1..changes + 1);
         }
-        let mut losses = self.losses.borrow_mut();
-        losses.push_back(lost);
-        if losses.len() > LOSSES_MAX {
-            losses.pop_front();
-        }
+    }
+
+    /// Whether a manager was started anew between this change and the sync that covered it.
+    pub(crate) fn spans_restart(&self, change: u64) -> bool {
+        self.restarts.borrow().iter().any(|range| range.contains(&change))
     }
 
     /// An error, once, when a power cut may have taken this mount's change of the file's name or attributes, or of a
@@ -257,5 +267,16 @@ impl Files {
             result = result.and(self.tell_loss(&file).await);
         }
         result
+    }
+}
+
+fn note_range(ranges: &RefCell<VecDeque<Range<u64>>>, range: Range<u64>) {
+    if range.is_empty() {
+        return; // a later sync noted it before
+    }
+    let mut ranges = ranges.borrow_mut();
+    ranges.push_back(range);
+    if ranges.len() > LOSSES_MAX {
+        ranges.pop_front();
     }
 }

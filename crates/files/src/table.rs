@@ -1,6 +1,6 @@
 //! The files that this client knows, and its open handles. Unused files go in the order of their last use.
 
-use crate::inode::{File, State};
+use crate::inode::File;
 use crate::limits::EVICTIONS_PER_FILE;
 use crate::stream::Stream;
 use node::Cx;
@@ -52,7 +52,7 @@ impl Table {
         cx: &Cx,
         id: FileId,
         most: usize,
-        may_go: impl Fn(&State) -> bool,
+        may_go: impl Fn(&File) -> bool,
         forgotten: impl Fn(FileId),
     ) -> Rc<File> {
         if let Some(file) = self.get(id) {
@@ -153,7 +153,7 @@ impl Table {
         );
     }
 
-    fn evict(&mut self, most: usize, may_go: impl Fn(&State) -> bool, forgotten: impl Fn(FileId)) {
+    fn evict(&mut self, most: usize, may_go: impl Fn(&File) -> bool, forgotten: impl Fn(FileId)) {
         for _ in 0..EVICTIONS_PER_FILE {
             if self.files.len() <= most {
                 return;
@@ -161,7 +161,7 @@ impl Table {
             let Some((_, id)) = self.order.pop_first() else { return };
             let file = self.files[&id].clone();
             // The table's handle and ours: no other task is at work on it.
-            let idle = file.state.borrow().is_idle() && may_go(&file.state.borrow());
+            let idle = file.state.borrow().is_idle() && may_go(&file);
             let unnamed = file.state.borrow().unnamed.is_some() && self.is_open_directory(id);
             if Rc::strong_count(&file) == 2 && idle && !unnamed {
                 self.files.remove(&id);

@@ -210,6 +210,33 @@ fn an_fsync_keeps_a_change_though_many_files_were_used_since() {
     assert_eq!(known(&mut world, file).attr.mode & 0o7777, 0o600);
 }
 
+#[test]
+fn an_fsync_keeps_a_length_that_the_manager_lost_though_many_files_were_used_since() {
+    let (mut world, client, others) = with_few_files();
+    let file = world.block_on(client.put(FileId::ROOT, b"f", &[1; LESS])).unwrap();
+    world.run(Duration::from_secs(3));
+    world.block_on(async {
+        let open = client.open(file, READ_WRITE).await.unwrap();
+        client.write(open, 0, &[2; MORE]).await.unwrap();
+        client.close(open).await.unwrap();
+    });
+    world.cut_power_of_manager();
+    assert_eq!(said(&mut world, file).0, LESS as u64, "the cut took it");
+    world.run(Duration::from_secs(3));
+    world.block_on(async {
+        client.fsync_directory(others[1]).await.expect("not its names");
+        for other in &others {
+            client.stat(*other).await.unwrap();
+        }
+        let open = client.open(file, READ_ONLY).await.unwrap();
+        client.fsync(open).await.unwrap();
+        client.close(open).await.unwrap();
+    });
+    world.cut_power_of_manager();
+    world.run(Duration::from_secs(20));
+    assert_eq!(said(&mut world, file).0, MORE as u64);
+}
+
 /// Files that no application syncs are forgotten too, once a sync has covered them.
 #[test]
 fn changes_that_are_never_synced_leave_the_table_short() {

@@ -328,6 +328,11 @@ impl Client {
         self.incarnation_at(self.manager_of_name(parent, name))
     }
 
+    /// A number that changes when any manager is started anew.
+    pub fn incarnations(&self) -> u64 {
+        self.0.managers.borrow().values().map(|known| u64::from(known.incarnation)).sum()
+    }
+
     fn incarnation_at(&self, manager: NodeId) -> u32 {
         self.0.managers.borrow().get(&manager).map_or(0, |known| known.incarnation)
     }
