@@ -130,6 +130,9 @@ impl Transaction<'_> {
     pub fn hash_directory(&mut self, who: &Who<'_>, file: FileId) -> Result<(), Errno> {
         let mut inode = self.inode(file)?;
         who.check_owner(&inode.attr)?;
+        if inode.attr.import().is_some() {
+            return Err(Errno::EINVAL); // its names are the origin's
+        }
         let directory = inode.directory_mut().ok_or(Errno::ENOTDIR)?;
         match directory {
             directory if directory.is_hashed => return Ok(()),

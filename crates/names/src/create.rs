@@ -5,7 +5,7 @@ use crate::limits::{LINKS_MAX, SYMLINK_BYTES_MAX};
 use crate::lookup::{Entry, check_name};
 use crate::permissions::{EXECUTE, READ, WRITE, Who, inherited};
 use crate::record::{Content, Directory, Inode, Policy, Regular};
-use crate::transaction::Transaction;
+use crate::transaction::{Effect, Transaction};
 use node::Bug;
 use wire::{Attr, Errno, FileId, FileKind, Wall};
 
@@ -151,7 +151,8 @@ impl Transaction<'_> {
         Ok(self.entry_of(&inode))
     }
 
-    /// Makes a node of the kind in `mode`; no kind is a regular file (RFC 1813 section 3.3.11).
+    /// Makes a node of the kind in `mode`; no kind is a regular file (RFC 1813 section 3.3.11). A directory is an
+    /// import's own: `rdev` is the import's number then, and all that is made below it belongs to that.
     pub fn make_node(
         &mut self,
         who: &Who<'_>,
@@ -167,12 +168,15 @@ impl Transaction<'_> {
         let directory = self.directory_for(who, parent, name)?;
         let device = matches!(kind, FileKind::BlockDevice | FileKind::CharDevice);
         match kind {
-            FileKind::Directory => return Err(Errno::EPERM),
+            FileKind::Directory if rdev == 0 || !who.may_all() => return Err(Errno::EPERM),
+            FileKind::Directory if directory.attr.import().is_some() => return Err(Errno::EXDEV),
+            FileKind::Directory => self.effect(Effect::Imported),
             FileKind::Symlink => return Err(Errno::EINVAL),
             _ if device && !who.may_all() => return Err(Errno::EPERM),
             _ => {}
         }
-        let new = New { rdev: if device { rdev } else { 0 }, ..New::of(kind, mode) };
+        let is_kept = device || kind == FileKind::Directory;
+        let new = New { rdev: if is_kept { rdev } else { 0 }, ..New::of(kind, mode) };
         let inode = self.make(who, directory, name, new)?;
         Ok(self.entry_of(&inode))
     }
@@ -192,6 +196,9 @@ impl Transaction<'_> {
             Attr { links: 0, .. } if !self.may_name(who, file) => return Err(Errno::ENOENT),
             Attr { links, .. } if links >= LINKS_MAX => return Err(Errno::EMLINK),
             _ => {}
+        }
+        if inode.attr.import() != directory.attr.import() {
+            return Err(Errno::EXDEV);
         }
         if inode.attr.links == 0 {
             self.delete(keys::orphan(file));
@@ -296,7 +303,9 @@ impl Transaction<'_> {
         let content = self.content_of(&new, file, parent, policy)?;
         let (mode, gid) = inherited(who, &directory.attr, new.kind, new.mode);
         let mut attr = Attr { file, kind: new.kind, mode, uid: who.uid, gid, ..Attr::default() };
-        attr.rdev = new.rdev;
+        // what is no device belongs to the directory's import
+        let is_device = matches!(new.kind, FileKind::BlockDevice | FileKind::CharDevice);
+        attr.rdev = if is_device || new.rdev != 0 { new.rdev } else { directory.attr.rdev };
         attr.links = if new.kind == FileKind::Directory { 2 } else { 1 };
         attr.size = new.target.map_or(0, |target| target.len() as u64);
         (attr.atime, attr.mtime, attr.ctime) = (self.now, self.now, self.now);

@@ -532,7 +532,9 @@ impl Manager {
         assert!(changes.acts.is_empty(), "parts of other managers are theirs to commit");
         changes.effects.iter().for_each(|effect| self.take_effect(*effect));
         self.changed.note_all(&changes.writes);
-        if self.hashed.note_all(&changes.writes) && self.volume.set_hashed() {
+        let is_format_new = self.hashed.note_all(&changes.writes) && self.volume.set_hashed();
+        let imports = changes.effects.iter().any(|effect| matches!(effect, Effect::Imported));
+        if imports && self.volume.set_imports() || is_format_new {
             changes.writes.insert(keys::volume(), Some(encoded(&self.volume)));
         }
         (!changes.writes.is_empty()).then(|| self.store.apply(changes.batch()))
@@ -551,6 +553,7 @@ impl Manager {
             Effect::Ended(file) => self.opens.count_end(file),
             Effect::Closed(client, number) => self.opens.closed(client, number),
             Effect::Expired(client) => self.forget_client(client),
+            Effect::Imported => {} // the volume's record says so
             Effect::Thawed => {
                 (self.volume.frozen, self.volume.outbids, self.outbids) = (false, false, false);
             }

@@ -23,6 +23,10 @@ pub const FORMAT_SHARED: u32 = 9;
 /// Added to either where there is a hashed directory.
 const FORMAT_HASHED: u32 = 2;
 
+/// Added to any of them where there is an import: a program that knows nothing of them would take what is cached for
+/// files of its own.
+const FORMAT_IMPORTS: u32 = 4;
+
 /// Position of a directory's first entry, after those of "." and "..".
 pub const FIRST_POSITION: u64 = 3;
 
@@ -51,7 +55,7 @@ fields!(Volume { format, volume, switch_per_mille, base, lineage, store, outbids
 impl Volume {
     /// Whether this program knows the format.
     pub fn is_known(&self) -> bool {
-        (FORMAT..=FORMAT_SHARED + FORMAT_HASHED).contains(&self.format)
+        (FORMAT..=FORMAT_SHARED + FORMAT_HASHED + FORMAT_IMPORTS).contains(&self.format)
     }
 
     /// Whether other managers have sites.
@@ -62,6 +66,13 @@ impl Volume {
     /// Other managers have sites from now on.
     pub fn set_shared(&mut self) {
         self.format |= FORMAT_SHARED & 1;
+    }
+
+    /// There is an import; whether that is new.
+    pub fn set_imports(&mut self) -> bool {
+        let before = self.format;
+        self.format |= FORMAT_IMPORTS;
+        self.format != before
     }
 
     /// There is a hashed directory; whether that is new.

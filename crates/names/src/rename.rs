@@ -253,6 +253,9 @@ fn check_rename(
 ) -> Result<(), Errno> {
     let (from, to) = (&directories.all[0].attr, &directories.all[directories.to].attr);
     let (moved, moves) = (&renamed.moved, from.file != to.file);
+    if from.import() != to.import() {
+        return Err(Errno::EXDEV);
+    }
     who.check_removal(from, &moved.attr, false)?;
     match &renamed.target {
         None => who.check(to, WRITE | EXECUTE)?,

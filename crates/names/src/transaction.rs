@@ -50,6 +50,8 @@ pub(crate) enum Effect {
     Expired(u64),
     /// The server gets nothing new, or does again.
     Retired(NodeId, bool),
+    /// There is an import.
+    Imported,
     /// A restored volume is as any other from now on.
     Thawed,
     /// The row of one of its files, before and now.

@@ -87,7 +87,7 @@ pub struct Attr {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Device number of a device.
+    /// Device number of a device; of others the import that they belong to, 0 where none: see [`Attr::import`].
     pub rdev: u32,
     /// Length in bytes.
     pub size: u64,
@@ -106,6 +106,24 @@ pub struct Attr {
 impl Attr {
     /// Bytes that its encoding takes.
     pub const BYTES: usize = 8 + 1 + 5 * 4 + 2 * 8 + 3 * 12 + 8;
+
+    /// The number of the import that the file belongs to: it is a foreign server's, and what is here is a cache. Devices
+    /// of imports do not say so.
+    pub const fn import(&self) -> Option<u32> {
+        match self.kind {
+            FileKind::BlockDevice | FileKind::CharDevice => None,
+            _ if self.rdev == 0 => None,
+            _ => Some(self.rdev),
+        }
+    }
+
+    /// The device number that users see: 0 of what is no device.
+    pub const fn device(&self) -> u32 {
+        match self.kind {
+            FileKind::BlockDevice | FileKind::CharDevice => self.rdev,
+            _ => 0,
+        }
+    }
 }
 
 /// Attributes around a change (RFC 1813 section 2.6, weak cache consistency); what was only looked at has `after`.

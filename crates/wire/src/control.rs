@@ -121,6 +121,8 @@ impl Channel {
     pub const MANAGERS: Channel = Channel(7);
     /// Calls of clients of NFS that a packet filter forwards (`nfs`).
     pub const NFS: Channel = Channel(8);
+    /// Importers of foreign servers' files (`imports`).
+    pub const IMPORTS: Channel = Channel(9);
     /// The first channel that applications may use for services of their own.
     pub const USER: Channel = Channel(16);
     /// Channels are numbered below this.

@@ -197,7 +197,7 @@ fn put_attr(out: &mut Output<'_>, attr: &Attr) {
     times.iter().for_each(|time| _ = out.u64(time.seconds as u64));
     times.iter().for_each(|time| _ = out.u32(time.nanos));
     out.u32(attr.kind.mode_bits() | attr.mode & 0o7777).u32(attr.links);
-    out.u32(attr.uid).u32(attr.gid).u32(attr.rdev).u32(BLOCK_BYTES as u32).u32(0);
+    out.u32(attr.uid).u32(attr.gid).u32(attr.device()).u32(BLOCK_BYTES as u32).u32(0);
 }
 
 fn put_open(out: &mut Output<'_>, handle: Handle, keep_cache: bool) {
