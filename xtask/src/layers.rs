@@ -17,9 +17,13 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("kv", &["wire", "endpoint", "netrpc", "node", "members", "netmem"]),
     ("nfs", &["wire", "endpoint", "node"]),
     ("names", &["wire", "endpoint", "netrpc", "node", "store", "stripe"]),
+    ("imports", &["wire", "endpoint", "node", "stripe", "names", "nfs"]),
     (
         "files",
-        &["wire", "endpoint", "netrpc", "node", "store", "netmem", "stripe", "names", "members"],
+        &[
+            "wire", "endpoint", "netrpc", "node", "store", "netmem", "stripe", "names", "members",
+            "imports",
+        ],
     ),
     (
         "sim",
@@ -36,7 +40,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         "trapeze",
         &[
             "wire", "endpoint", "netrpc", "node", "store", "stripe", "names", "members", "netmem",
-            "files", "kv", "nfs", "live", "region", "sockets",
+            "files", "kv", "nfs", "live", "region", "sockets", "imports",
         ],
     ),
     ("terminal", &["trapeze"]),

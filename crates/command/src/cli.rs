@@ -4,6 +4,7 @@
 mod disk;
 mod files;
 mod forget;
+mod import;
 mod manual;
 pub mod memory;
 mod nfs;
@@ -25,6 +26,7 @@ use trapeze::socket_access::ListenAccess;
 pub use disk::{AddDisk, Disk};
 pub use files::{Cat, Cp, Du, Layout, Mkdir, Mv, Paths, Prefetch, Rm, default_cluster, in_cluster};
 pub use forget::Forget;
+pub use import::ImportExport;
 pub use manual::{Completions, Man};
 pub use memory::{Listen, Memory};
 pub use nfs::{Filter, NfsNode, ServeNfs};
@@ -64,6 +66,8 @@ pub enum Command {
     Nfs(ServeNfs),
     /// Serve NFS at one address before several managers: each call is executed by the manager of its names
     Filter(Filter),
+    /// Read an export of another NFS server as a directory of the volume, cached; stop with Ctrl-C
+    Import(ImportExport),
     /// Keep keys and values in memory for clients of memcached and Redis; stop with Ctrl-C
     Memory(Memory),
     /// List a directory of the cluster (no mount needed)

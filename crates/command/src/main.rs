@@ -13,6 +13,7 @@ mod copy;
 mod demo;
 mod directories;
 mod forget;
+mod import;
 mod manual;
 mod memory;
 mod mount_helper;
@@ -70,6 +71,7 @@ fn prepare(command: &Command) -> std::io::Result<()> {
         Command::Serve(_)
         | Command::Memory(_)
         | Command::Nfs(_)
+        | Command::Import(_)
         | Command::BenchPeer(_)
         | Command::BenchHolder(_) => follow_parent(Signal::KILL),
         Command::Ls(_) | Command::Cat(_) | Command::Du(_) | Command::Stat(_) | Command::Df(_) => {
@@ -97,6 +99,7 @@ fn run(command: Command) -> Result<(), Box<dyn std::error::Error>> {
         Command::Mount(arguments) => serve::mount(&arguments)?,
         Command::Nfs(arguments) => nfs::serve(&arguments)?,
         Command::Filter(arguments) => nfs::filter(&arguments)?,
+        Command::Import(arguments) => import::import(&arguments)?,
         Command::Memory(arguments) => memory::serve(&arguments)?,
         Command::Ls(arguments) => tools::ls(&arguments)?,
         Command::Cp(arguments) => copy::cp(&arguments)?,

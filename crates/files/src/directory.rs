@@ -18,14 +18,23 @@ impl Files {
         who: &Who<'_>,
         (parent, name): (FileId, &[u8]),
     ) -> Result<FileReply, Errno> {
-        let asked = self.cx.now();
-        let entry = match names.lookup(who, parent, name).await {
+        let (entry, asked) = self.find_checked(names, who, (parent, name)).await?;
+        self.note_name(parent, name, &entry);
+        Ok(FileReply::Entry(self.present(entry, asked).await?))
+    }
+
+    /// The manager's word on a name.
+    pub(crate) async fn find(
+        &self,
+        names: &Client,
+        who: &Who<'_>,
+        (parent, name): (FileId, &[u8]),
+    ) -> Result<Entry, Errno> {
+        match names.lookup(who, parent, name).await {
             // Of a handle of open_by_handle_at(2), whatever the file is.
             Err(Errno::ENOTDIR) if name == b"." => self.asking.get_attr(parent).await,
             entry => entry,
-        }?;
-        self.note_name(parent, name, &entry);
-        Ok(FileReply::Entry(self.present(entry, asked).await?))
+        }
     }
 
     /// The manager said that the name is this file's. The kernel may believe that for a while, unless the file has
@@ -113,6 +122,7 @@ impl Files {
         id: FileId,
         flags: u32,
     ) -> Result<FileReply, Errno> {
+        self.check_open(id, flags).await?;
         let linked = self.file(id).state.borrow().entry.attr.links > 0;
         let (asked, incarnation) = (self.cx.now(), self.names.incarnation(id));
         let entry = self.open_believed(who, id, permissions(flags)).await?;
@@ -249,11 +259,15 @@ impl Files {
         if self.is_unnamed(id) {
             return Ok((FileReply::Entries { entries: Vec::new(), end: true }, 0));
         }
+        if span.cookie == 0 {
+            self.check(id).await?;
+        }
         let asked = self.cx.now();
         let listing = names.read_directory(who, id, span, bytes as usize, plus).await?;
         let Listing { entries, end, until, .. } = listing;
         let entries = entries.into_iter().map(|mut listed| {
-            let entry = listed.entry.take();
+            // the origin of a file of an import was not asked
+            let entry = listed.entry.take().filter(|entry| entry.attr.import().is_none());
             let attr = entry.and_then(|entry| match plus {
                 Plus::Entries => self.listed_attr((id, &listed.name), entry, asked),
                 _ => self.seen_attr(&entry, asked),

@@ -276,6 +276,10 @@ impl Files {
         if offset >= end {
             return Ok(FileReply::Offset(0));
         }
+        if let Some(import) = open.file.import() {
+            self.fetch_imported(import, &open.file, offset..end).await?;
+            return Ok(FileReply::Offset(end - offset));
+        }
         let now = self.cx.now();
         let noted = self.hints.borrow_mut().handle_hint(open.file.id, offset..end, now);
         if noted == 0 {

@@ -141,6 +141,8 @@ impl Files {
             return Err(Errno::ENXIO);
         }
         let mapped = !writes(open.flags) && file.state.borrow().writers > 0;
+        // Holes of a cache say nothing of its origin's file.
+        let mapped = mapped || file.import().is_some();
         let found = match what {
             Seek::Data if mapped => offset,
             Seek::Hole if mapped => size,

@@ -33,6 +33,7 @@ mod flags;
 pub mod gather;
 pub mod hints;
 mod holes;
+mod imported;
 mod inode;
 pub mod limits;
 mod locks;
@@ -132,6 +133,7 @@ pub struct Inner {
     /// The same, with a longer timeout for the manager.
     asking: names::Client,
     stripe: stripe::Client,
+    imports: imports::Client,
     table: RefCell<Table>,
     naming: Names,
     counters: Counters,
@@ -193,6 +195,7 @@ pub fn serve(cx: &Cx, config: Config, names: names::Client, stripe: stripe::Clie
         cx: cx.clone(),
         config,
         patience: Cell::new(config.patience),
+        imports: imports::Client::new(cx, names.clone()),
         asking: names.with_patience(config.manager_patience),
         names,
         stripe,
@@ -258,6 +261,11 @@ impl Files {
     pub fn set_patience(&self, patience: Duration) {
         self.patience.set(patience);
         self.stripe.set_patience(patience.min(stripe::limits::RETRY_DEADLINE));
+    }
+
+    /// The clients of managers and I/O servers that it asks, for a service beside it.
+    pub fn clients(&self) -> (names::Client, stripe::Client) {
+        (self.names.clone(), self.stripe.clone())
     }
 
     /// The client's counters and the bytes that it holds.

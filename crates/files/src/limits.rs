@@ -99,6 +99,8 @@ pub const READ_BYTES_MAX: u64 = wire::limits::PAYLOAD_BYTES_MAX as u64;
 /// Most frames of an answer to a read that are handed out as they were written: a page each is the longest payload.
 /// FUSE takes 1,023 in one reply.
 pub const READ_FRAMES_MAX: usize = 256;
+/// Attempts at finding a name of an import whose directory changes meanwhile.
+pub const IMPORT_ATTEMPTS: u32 = 5;
 /// Waiting lock requests of a mount; more are refused with ENOLCK. As many as locks that a file may have, 80 bytes
 /// each: 5 MiB.
 pub const LOCK_WAITERS_MAX: usize = 65_536;

@@ -22,6 +22,9 @@ impl Files {
         bytes: u32,
     ) -> Result<FileReply, Errno> {
         let open = self.table.borrow().handle(handle)?;
+        if let Some(import) = open.file.import() {
+            return self.read_imported(import, &open.file, (offset, bytes)).await;
+        }
         let range = self.readable(&open.file, offset, bytes).await?;
         let bytes = (range.end - range.start) as usize;
         if bytes == 0 {
@@ -35,7 +38,7 @@ impl Files {
     }
 
     /// The part of the range that the file has. At its end an old length is not believed.
-    async fn readable(
+    pub(crate) async fn readable(
         &self,
         file: &Rc<File>,
         offset: u64,
@@ -62,7 +65,11 @@ impl Files {
     }
 
     /// The bytes of `range`, in as many pieces as the payload's limit and the first block make.
-    async fn fetch(&self, file: &Rc<File>, range: Range<u64>) -> Result<Vec<Frame>, Errno> {
+    pub(crate) async fn fetch(
+        &self,
+        file: &Rc<File>,
+        range: Range<u64>,
+    ) -> Result<Vec<Frame>, Errno> {
         let overlay = self.overlay(file, &range);
         if covers(&overlay, &range) {
             let frames = overlay.into_iter().flat_map(|(_, data)| data.into_frames());

@@ -26,6 +26,7 @@ impl Files {
 
     async fn serve_op(&self, request: FileRequest) -> Result<FileReply, Errno> {
         let who = &Who::from(&request.caller);
+        self.refuse_changes(&request.op).await?;
         match request.op {
             FileOp::Read { handle, offset, bytes, .. } => self.read(handle, offset, bytes).await,
             FileOp::Write { handle, offset, data, flags, .. } => {

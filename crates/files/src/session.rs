@@ -91,8 +91,8 @@ impl Files {
 
     /// Asks the manager for the file: ESTALE when the file is gone.
     async fn ask_manager(&self, file: &Rc<File>) -> Result<(), Errno> {
-        let (generation, asked) = (self.generation.get(), self.cx.now());
-        let entry = self.asking.get_attr(file.id).await?;
+        let generation = self.generation.get();
+        let (entry, asked) = self.ask_checked(file).await?;
         self.absorb(file, entry, asked);
         file.state.borrow_mut().generation = generation;
         Ok(())

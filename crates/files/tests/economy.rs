@@ -352,6 +352,7 @@ fn a_listing_of_a_closed_directory_keeps_nothing_and_shows_what_was_written_here
         let entry = listed.iter().find(|entry| *entry.name == *name).expect("it is listed");
         entry.attr.map(|attr| attr.size)
     };
+    world.block_on(client.stat(d)).unwrap();
     let before = world.files(0).report().files;
     let listed = world.block_on(client.list_closed(d)).unwrap();
     assert_eq!((listed.len(), size(&listed, b"f7")), (102, Some(100)));

@@ -49,6 +49,11 @@ pub enum Judgement {
 }
 
 impl Manager {
+    /// A restored volume is as any other from now on.
+    pub(crate) fn thaw(&mut self) {
+        (self.volume.frozen, self.volume.outbids, self.outbids) = (false, false, false);
+    }
+
     /// The store's state, as far as it is on stable storage.
     pub(crate) fn own_witness(&mut self, told: u64) -> Witness {
         let sequence = self.store().synced_sequence();

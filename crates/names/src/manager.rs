@@ -524,17 +524,16 @@ impl Manager {
         let ends = changes.effects.iter().any(|effect| matches!(effect, Effect::Expired(_)));
         let holds =
             |effect: &Effect| matches!(effect, Effect::Holder(_, _, holder) if !holder.is_empty());
-        // A client that only reads is waited for after a restart too: else a file that it has open could go with its
-        // name before.
+        // A client that only reads is waited for after a restart too: a file that it has open must not go before.
         if !ends && (!changes.writes.is_empty() || changes.effects.iter().any(holds)) {
             self.make_durable(client, &mut changes);
         }
         assert!(changes.acts.is_empty(), "parts of other managers are theirs to commit");
+        let format = self.volume.format;
         changes.effects.iter().for_each(|effect| self.take_effect(*effect));
         self.changed.note_all(&changes.writes);
-        let is_format_new = self.hashed.note_all(&changes.writes) && self.volume.set_hashed();
-        let imports = changes.effects.iter().any(|effect| matches!(effect, Effect::Imported));
-        if imports && self.volume.set_imports() || is_format_new {
+        let hashes = self.hashed.note_all(&changes.writes) && self.volume.set_hashed();
+        if hashes || self.volume.format != format {
             changes.writes.insert(keys::volume(), Some(encoded(&self.volume)));
         }
         (!changes.writes.is_empty()).then(|| self.store.apply(changes.batch()))
@@ -553,10 +552,8 @@ impl Manager {
             Effect::Ended(file) => self.opens.count_end(file),
             Effect::Closed(client, number) => self.opens.closed(client, number),
             Effect::Expired(client) => self.forget_client(client),
-            Effect::Imported => {} // the volume's record says so
-            Effect::Thawed => {
-                (self.volume.frozen, self.volume.outbids, self.outbids) = (false, false, false);
-            }
+            Effect::Imported => self.volume.set_imports(),
+            Effect::Thawed => self.thaw(),
             Effect::Restored(before, now) => self.restoration.change(before, now),
             Effect::Answered(key, kept) => {
                 self.duplicates.remove_oldest();

@@ -68,11 +68,9 @@ impl Volume {
         self.format |= FORMAT_SHARED & 1;
     }
 
-    /// There is an import; whether that is new.
-    pub fn set_imports(&mut self) -> bool {
-        let before = self.format;
+    /// There is an import.
+    pub fn set_imports(&mut self) {
         self.format |= FORMAT_IMPORTS;
-        self.format != before
     }
 
     /// There is a hashed directory; whether that is new.

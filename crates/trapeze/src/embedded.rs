@@ -5,6 +5,7 @@
 
 use crate::client::{Reach, ReachError};
 use crate::config::CLIENT_POOL_BYTES;
+use crate::import::{self, Plan};
 use crate::lending::Lending;
 use crate::local::{LocalCluster, Shape};
 use crate::machine::{MachineError, Setup};
@@ -135,6 +136,21 @@ impl Embedded {
         Ok(NfsServer(Some(Worker::start("nfs", work)?)))
     }
 
+    /// Imports an export of another NFS server, until that is dropped.
+    pub fn import(&self, plan: Plan) -> Result<Importer> {
+        let reach = self.reach();
+        let work = move |stopper: &Stopper, ready: &dyn Fn()| {
+            let setup = reach.setup(CLIENT_POOL_BYTES, WaitPolicy::Adaptive)?;
+            import::run(&setup, &plan, stopper, ready)
+        };
+        Ok(Importer(Some(Worker::start("import", work)?)))
+    }
+
+    /// Removes the import at a directory, and what is cached of it.
+    pub fn remove_import(&self, directory: &Path) -> Result<()> {
+        import::remove(&self.reach(), directory)
+    }
+
     /// Whether a machine has ended by itself; [`stop`](Embedded::stop) says why.
     pub fn has_ended(&self) -> bool {
         self.workers.iter().any(|worker| worker.thread.is_finished())
@@ -192,6 +208,28 @@ impl NfsServer {
 }
 
 impl Drop for NfsServer {
+    fn drop(&mut self) {
+        self.0.take().map(Worker::stop);
+    }
+}
+
+/// An importer. Dropping it ends it; what is cached stays.
+#[derive(Debug)]
+pub struct Importer(Option<Worker>);
+
+impl Importer {
+    /// Whether it has ended by itself; [`stop`](Importer::stop) says why.
+    pub fn has_ended(&self) -> bool {
+        self.0.as_ref().is_none_or(|worker| worker.thread.is_finished())
+    }
+
+    /// Ends it.
+    pub fn stop(mut self) -> Result<()> {
+        self.0.take().map_or(Ok(()), Worker::stop)
+    }
+}
+
+impl Drop for Importer {
     fn drop(&mut self) {
         self.0.take().map(Worker::stop);
     }

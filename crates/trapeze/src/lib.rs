@@ -20,6 +20,7 @@ pub mod config;
 pub mod embedded;
 mod executor;
 pub mod flags;
+pub mod import;
 pub mod incarnation;
 pub mod interrupted;
 pub mod join;

@@ -39,7 +39,7 @@ use stripe::{Network, ServerConfig};
 use wire::{NodeId, VolumeId};
 
 pub use looker::Looker;
-pub use nfs_client::nfs_client;
+pub use nfs_client::{importer, nfs_client};
 pub use stranger::join;
 
 /// Why a machine does not start. The text says what, where and what to do.

@@ -2,5 +2,6 @@
 //! linked once.
 
 mod examples;
+mod imports;
 mod service_speed;
 mod snippets;

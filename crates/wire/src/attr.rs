@@ -107,8 +107,8 @@ impl Attr {
     /// Bytes that its encoding takes.
     pub const BYTES: usize = 8 + 1 + 5 * 4 + 2 * 8 + 3 * 12 + 8;
 
-    /// The number of the import that the file belongs to: it is a foreign server's, and what is here is a cache. Devices
-    /// of imports do not say so.
+    /// The number of the import that the file belongs to: it is a foreign server's, and what is here is a cache.
+    /// Devices of imports do not say so.
     pub const fn import(&self) -> Option<u32> {
         match self.kind {
             FileKind::BlockDevice | FileKind::CharDevice => None,

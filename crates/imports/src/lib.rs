@@ -1,0 +1,35 @@
+//! Imports: directories that are caches of exports of other NFS servers, the *origins*.
+//!
+//! ```text
+//!   files of a client ─► Client ─ CHECK, FETCH ─► Service (the importer) ─► nfs::client::session ─► origin
+//!          │                                         │ names, attributes: names::Client
+//!          └──── blocks: stripe::Client ──► I/O servers ◄── pieces: stripe::Client
+//! ```
+//!
+//! Files of an origin are mirrored as inodes of ours, directory by directory as they are asked for, by one node, the
+//! importer; [`wire::Attr::import`] tells them from others. Before a client believes what the manager says of such a
+//! file it has the importer check it (CHECK), which asks the origin unless it did a moment ago. Before a client reads a
+//! piece of its bytes it has the importer fetch that (FETCH): the bytes are in the file's objects then, and are read
+//! like any others.
+//!
+//! A version of a file is the origin's mtime, ctime and size. When it changes, the importer raises the file's truncate
+//! generation, so that the I/O servers refuse readers of the old one.
+//!
+//! Invariant: under one truncate generation all bytes that are *there* are of one version. A reader that had a piece
+//! fetched for a generation, and finds the same generation after it has read, has read that version.
+#![forbid(unsafe_code)]
+
+mod client;
+mod data;
+pub mod limits;
+mod mirror;
+mod origin;
+mod pieces;
+mod protocol;
+mod service;
+
+pub use client::Client;
+pub use mirror::empty;
+pub use origin::Origin;
+pub use protocol::{Import, record_name};
+pub use service::{Config, Service};

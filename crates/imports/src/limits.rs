@@ -1,0 +1,38 @@
+//! Limits of imports, with the arithmetic that chose them.
+
+use std::time::Duration;
+
+/// Bytes that are fetched at a time, aligned: the longest payload of a message, and of a READ of most servers.
+pub const PIECE_BYTES: u64 = wire::limits::PAYLOAD_BYTES_MAX as u64;
+/// Pieces that are fetched side by side: 8 MiB of frames, 8 ms of a 10 Gb/s wire.
+pub const FETCHES_MAX: usize = 8;
+/// Requests that are served side by side; more wait for a task.
+pub const SERVICE_LOOPS: usize = 64;
+/// Foreign files that the importer remembers: some 300 bytes each. Of those that it forgets it asks the manager again.
+pub const FILES_MAX: usize = 1 << 18;
+/// Files that a client knows to be whole, 20 bytes each.
+pub const WHOLE_MAX: usize = 1 << 16;
+/// Names of a directory that are compared and made side by side.
+pub const NAMES_AT_ONCE: usize = 16;
+/// Bytes of one part of a listing of the origin's.
+pub const LISTING_BYTES: u32 = 64 << 10;
+/// Pause before a call that the origin answered with JUKEBOX is made again.
+pub const JUKEBOX_PAUSE: Duration = Duration::from_millis(500);
+/// Attempts at writing a piece that an I/O server forgot by a restart, or whose layout has changed.
+pub const WRITE_ATTEMPTS: u32 = 5;
+/// Pause between them, and before frames are asked for again when the pool is empty.
+pub const RETRY_PAUSE: Duration = Duration::from_millis(20);
+/// How long a client waits for one answer of the importer before it asks again.
+pub const ANSWER_SPAN: Duration = Duration::from_secs(20);
+/// How long a client tries to reach an importer that is away.
+pub const IMPORTER_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a client waits for an importer that is there: for the listing of a large directory.
+pub const CHECK_PATIENCE: Duration = Duration::from_secs(300);
+/// Pause before an importer that is away is asked again.
+pub const CLIENT_PAUSE: Duration = Duration::from_millis(100);
+/// How long the importer waits for an origin that does not answer before calls fail with EHOSTDOWN.
+pub const ORIGIN_PATIENCE: Duration = Duration::from_secs(10);
+/// The same once it is known to be away.
+pub const AWAY_PATIENCE: Duration = Duration::from_secs(1);
+/// Pause between two calls to an origin that is away; others fail at once.
+pub const AWAY_PAUSE: Duration = Duration::from_secs(2);

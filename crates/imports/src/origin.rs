@@ -1,0 +1,274 @@
+//! The origin as the importer asks it: calls of NFS that wait for their replies.
+
+use crate::limits::*;
+use crate::protocol::Version;
+use nfs::client::session::{Finished, Session};
+use nfs::client::{Caller, Request};
+use nfs::convert::{errno, file_kind, wall};
+use nfs::limits::SESSION_CALLS_MAX;
+use nfs::v3::{
+    Args, DirOpArgs, Fattr, Handle, Outcome, Path, ReadArgs, ReaddirplusArgs, Results, Status,
+};
+use node::{Cx, Notify, Semaphore};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+use wire::limits::NAME_BYTES_MAX;
+use wire::{Errno, FileKind, SetAttr, SetTime, Time};
+
+/// An origin, reached by a session that some device moves.
+pub struct Origin {
+    cx: Cx,
+    session: Rc<RefCell<Session>>,
+    finished: Rc<Notify>,
+    calls: Semaphore,
+    caller: Caller,
+    name: String,
+    /// It is away, and is not asked again before this.
+    away: Cell<Option<Time>>,
+    log: Box<dyn Fn(&str)>,
+}
+
+/// A name of a directory of the origin's.
+pub(crate) struct Listed {
+    pub name: Vec<u8>,
+    pub handle: Vec<u8>,
+    pub attributes: Fattr,
+}
+
+/// The bytes of one READ, and the file's attributes with them.
+pub(crate) struct Bytes {
+    pub data: Vec<u8>,
+    pub attributes: Option<Fattr>,
+}
+
+/// The version that these attributes are of.
+pub(crate) fn version(fattr: &Fattr) -> Version {
+    let time = |time| wall(time).unwrap_or_default();
+    Version { mtime: time(fattr.mtime), ctime: time(fattr.ctime), size: fattr.size }
+}
+
+/// The attributes to set for these of the origin's. Set-id bits are not taken over.
+pub(crate) fn changes(fattr: &Fattr) -> SetAttr {
+    let kind = file_kind(fattr.kind);
+    SetAttr {
+        mode: (kind != FileKind::Symlink).then_some(fattr.mode & 0o1777),
+        uid: Some(fattr.uid),
+        gid: Some(fattr.gid),
+        size: (kind == FileKind::Regular).then_some(fattr.size),
+        mtime: Some(SetTime::To(wall(fattr.mtime).unwrap_or_default())),
+        ..SetAttr::default()
+    }
+}
+
+impl Origin {
+    /// Called `name`. The device calls `finished` when calls have finished; `caller` makes all of them; `log` hears
+    /// when the origin is away and when it is back.
+    pub fn new(
+        cx: &Cx,
+        (session, finished): (Rc<RefCell<Session>>, Rc<Notify>),
+        caller: Caller,
+        name: String,
+        log: impl Fn(&str) + 'static,
+    ) -> Origin {
+        let calls = Semaphore::new(cx, SESSION_CALLS_MAX);
+        let (cx, away, log) = (cx.clone(), Cell::new(None), Box::new(log));
+        Origin { cx, session, finished, calls, caller, name, away, log }
+    }
+
+    /// The handle of the export; EHOSTDOWN when it is not to be had soon.
+    pub async fn root(&self) -> Result<Vec<u8>, Errno> {
+        if let Some(root) = self.session.borrow().root() {
+            return Ok(root.to_vec());
+        }
+        let known = async {
+            loop {
+                let round = self.finished.wait();
+                if let Some(root) = self.session.borrow().root() {
+                    return root.to_vec();
+                }
+                round.await;
+            }
+        };
+        let root = self.cx.with_deadline(self.patience()?, known).await;
+        root.map_err(|_| self.is_away())
+    }
+
+    /// The handle of the export is stale: it is mounted again.
+    pub(crate) fn remount(&self) {
+        self.session.borrow_mut().remount(self.cx.now());
+    }
+
+    /// Why it is away, if it is.
+    pub fn trouble(&self) -> Option<String> {
+        self.session.borrow().away().map(|away| away.trouble.to_string())
+    }
+
+    /// How long it is waited for; EHOSTDOWN when it is away and was asked a moment ago.
+    fn patience(&self) -> Result<Duration, Errno> {
+        match self.away.get() {
+            None => Ok(ORIGIN_PATIENCE),
+            Some(next) if self.cx.now() < next => Err(Errno::EHOSTDOWN),
+            Some(_) => {
+                self.away.set(Some(self.cx.now() + AWAY_PAUSE));
+                Ok(AWAY_PATIENCE)
+            }
+        }
+    }
+
+    fn is_away(&self) -> Errno {
+        if self.away.replace(Some(self.cx.now() + AWAY_PAUSE)).is_none() {
+            let session = self.session.borrow();
+            let away = session.away();
+            let since = away.map_or(ORIGIN_PATIENCE, |away| self.cx.now().since(away.since));
+            let why = away.map(|away| format!(": {}", away.trouble)).unwrap_or_default();
+            (self.log)(&format!("{} is away for {} s{why}", self.name, since.as_secs()));
+        }
+        Errno::EHOSTDOWN
+    }
+
+    /// What cannot be shown of it.
+    pub(crate) fn report(&self, what: &str) {
+        (self.log)(&format!("{}: {what}", self.name));
+    }
+
+    fn is_back(&self) {
+        if self.away.replace(None).is_some() {
+            (self.log)(&format!("{} is back", self.name));
+        }
+    }
+
+    /// A call's results, decoded by `take`. Waits where the origin says JUKEBOX.
+    async fn call<T>(
+        &self,
+        args: Args<'_>,
+        take: impl Fn(Results<'_>) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        let _permit = self.calls.acquire(1).await;
+        let deadline = self.cx.now() + self.patience()?;
+        loop {
+            let finished = self.finish(&args.into(), deadline).await?;
+            let results = finished.results().ok_or_else(|| self.is_away())?;
+            self.is_back();
+            let results = results.map_err(|_| Errno::EPROTO)?;
+            if results.status() != Status::Jukebox || self.cx.now() >= deadline {
+                return take(results);
+            }
+            self.cx.sleep(JUKEBOX_PAUSE).await;
+        }
+    }
+
+    async fn finish(&self, request: &Request<'_>, deadline: Time) -> Result<Finished, Errno> {
+        let now = self.cx.now();
+        let made = self.session.borrow_mut().call(&self.caller, request, deadline, now);
+        let xid = made.map_err(|_| Errno::EAGAIN)?; // there are as many permits as calls
+        loop {
+            let round = self.finished.wait();
+            if let Some(finished) = self.session.borrow_mut().take(xid) {
+                return Ok(finished);
+            }
+            round.await;
+        }
+    }
+
+    pub(crate) async fn attributes(&self, file: &[u8]) -> Result<Fattr, Errno> {
+        self.call(Args::Getattr(Handle(file)), |results| match results {
+            Results::Getattr(Outcome::Ok(fattr)) => Ok(fattr),
+            other => Err(failure(&other)),
+        })
+        .await
+    }
+
+    pub(crate) async fn link_target(&self, link: &[u8]) -> Result<Vec<u8>, Errno> {
+        self.call(Args::Readlink(Handle(link)), |results| match results {
+            Results::Readlink(Outcome::Ok(ok)) => Ok(ok.target.0.to_vec()),
+            other => Err(failure(&other)),
+        })
+        .await
+    }
+
+    pub(crate) async fn read(&self, file: &[u8], offset: u64, count: u32) -> Result<Bytes, Errno> {
+        let args = Args::Read(ReadArgs { file: Handle(file), offset, count });
+        self.call(args, |results| match results {
+            Results::Read(Outcome::Ok(read)) => {
+                Ok(Bytes { data: read.data.to_vec(), attributes: read.ok.attributes })
+            }
+            other => Err(failure(&other)),
+        })
+        .await
+    }
+
+    async fn look_up(&self, dir: &[u8], name: &[u8]) -> Result<Option<Listed>, Errno> {
+        let place = DirOpArgs { dir: Handle(dir), name: Path(name) };
+        let found = self
+            .call(Args::Lookup(place), |results| match results {
+                Results::Lookup(Outcome::Ok(ok)) => Ok(Some((ok.object.0.to_vec(), ok.attributes))),
+                Results::Lookup(Outcome::Err(Status::NoEnt, _)) => Ok(None),
+                other => Err(failure(&other)),
+            })
+            .await?;
+        let Some((handle, attributes)) = found else { return Ok(None) };
+        let attributes = match attributes {
+            Some(attributes) => attributes,
+            None => self.attributes(&handle).await?,
+        };
+        Ok(Some(Listed { name: name.to_vec(), handle, attributes }))
+    }
+
+    /// All names of a directory that ours can have, with handles and attributes.
+    pub(crate) async fn list(&self, dir: &[u8]) -> Result<Vec<Listed>, Errno> {
+        let (mut all, mut bare) = (Vec::new(), Vec::new());
+        let (mut cookie, mut verifier) = (0, [0; 8]);
+        loop {
+            let (dircount, maxcount) = (LISTING_BYTES, LISTING_BYTES);
+            let args = ReaddirplusArgs { dir: Handle(dir), cookie, verifier, dircount, maxcount };
+            let part = self.call(Args::Readdirplus(args), |results| match results {
+                Results::Readdirplus(Outcome::Ok(ok)) => {
+                    let last = ok.entries.last().map(|entry| entry.cookie);
+                    let entries = ok.entries.into_iter().filter(|entry| is_name(entry.name.0));
+                    let entries: Vec<_> = entries
+                        .map(|entry| {
+                            let handle = entry.handle.map(|handle| handle.0.to_vec());
+                            (entry.name.0.to_vec(), handle.zip(entry.attributes))
+                        })
+                        .collect();
+                    Ok((entries, last, ok.verifier, ok.eof))
+                }
+                other => Err(failure(&other)),
+            });
+            let (entries, last, next, is_end) = part.await?;
+            for (name, known) in entries {
+                match known {
+                    Some((handle, attributes)) => all.push(Listed { name, handle, attributes }),
+                    None => bare.push(name),
+                }
+            }
+            verifier = next;
+            match last {
+                // a listing that comes to no end would be for ever
+                Some(last) if !is_end && last == cookie => return Err(Errno::EIO),
+                Some(last) if !is_end => cookie = last,
+                _ => break,
+            }
+        }
+        for name in bare {
+            all.extend(self.look_up(dir, &name).await?);
+        }
+        Ok(all)
+    }
+}
+
+/// Whether a directory of ours can have the name, and it is not one that every directory has.
+fn is_name(name: &[u8]) -> bool {
+    let fits = (1..=NAME_BYTES_MAX).contains(&name.len());
+    fits && !name.contains(&0) && !name.contains(&b'/') && !matches!(name, b"." | b"..")
+}
+
+fn failure(results: &Results<'_>) -> Errno {
+    match results.status() {
+        Status::Ok => Errno::EPROTO,
+        // the origin's word, which no retry of ours changes
+        Status::Jukebox => Errno::EIO,
+        status => errno(status),
+    }
+}

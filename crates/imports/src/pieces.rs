@@ -1,0 +1,106 @@
+//! Which pieces of a foreign file's version are at the I/O servers, and which are being fetched.
+//!
+//! A version is a truncate generation of the objects. A piece that arrives for an older one is of no use.
+//!
+//! Invariant: of one piece of one version one fetch is under way at most.
+
+use std::collections::BTreeSet;
+
+/// What a reader of a piece does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Read it.
+    Read,
+    /// Fetch it, and report the end with [`Pieces::end`].
+    Fetch,
+    /// Wait until another reader's fetch has ended, and ask again.
+    Wait,
+    /// The version is another one: learn it, and ask again.
+    Changed,
+}
+
+/// The pieces of one file.
+#[derive(Debug, Default)]
+pub struct Pieces {
+    version: u32,
+    there: BTreeSet<u64>,
+    fetched: BTreeSet<u64>,
+}
+
+impl Pieces {
+    /// Of a version of which nothing is there.
+    pub fn new(version: u32) -> Pieces {
+        Pieces { version, ..Pieces::default() }
+    }
+
+    /// The version.
+    pub fn version(&self) -> u32 {
+        self.version
+    }
+
+    /// Pieces that are there.
+    pub fn there(&self) -> u64 {
+        self.there.len() as u64
+    }
+
+    /// Whether a reader is reading its way along to `piece`.
+    pub fn is_next(&self, piece: u64) -> bool {
+        let idle = !self.there.contains(&piece) && !self.fetched.contains(&piece);
+        idle && piece > 0 && self.there.contains(&(piece - 1))
+    }
+
+    /// Another version begins, of which nothing is there.
+    pub fn begin_version(&mut self, version: u32) {
+        assert!(version >= self.version, "truncate generations grow");
+        *self = Pieces::new(version);
+    }
+
+    /// A reader wants a piece of a version.
+    pub fn want(&mut self, version: u32, piece: u64) -> Next {
+        if version != self.version {
+            return Next::Changed;
+        }
+        if self.there.contains(&piece) {
+            return Next::Read;
+        }
+        if self.fetched.insert(piece) { Next::Fetch } else { Next::Wait }
+    }
+
+    /// A fetch has ended: whether its bytes are at the I/O servers, on stable storage.
+    pub fn end(&mut self, version: u32, piece: u64, is_there: bool) {
+        if version != self.version {
+            return;
+        }
+        assert!(self.fetched.remove(&piece), "a fetch ends that was begun");
+        if is_there {
+            self.there.insert(piece);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_piece_is_fetched_once_and_of_one_version() {
+        let mut pieces = Pieces::new(3);
+        assert_eq!(pieces.want(2, 0), Next::Changed);
+        assert_eq!(pieces.want(3, 0), Next::Fetch);
+        assert_eq!(pieces.want(3, 0), Next::Wait);
+        pieces.end(3, 0, false);
+        assert_eq!(pieces.want(3, 0), Next::Fetch, "the first fetch failed");
+        pieces.end(3, 0, true);
+        assert_eq!((pieces.want(3, 0), pieces.there()), (Next::Read, 1));
+        assert!(pieces.is_next(1) && !pieces.is_next(0) && !pieces.is_next(2));
+    }
+
+    #[test]
+    fn what_arrives_for_an_older_version_is_not_there() {
+        let mut pieces = Pieces::new(3);
+        assert_eq!(pieces.want(3, 5), Next::Fetch);
+        pieces.begin_version(4);
+        pieces.end(3, 5, true);
+        assert_eq!((pieces.want(3, 5), pieces.want(4, 5)), (Next::Changed, Next::Fetch));
+    }
+}

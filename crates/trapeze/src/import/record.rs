@@ -1,0 +1,153 @@
+//! The directory of an import, and the volume's record of it.
+
+use super::{ImportError, parts};
+use crate::reach::Reach;
+use crate::serve::{self, ServeError};
+use imports::{Import, record_name};
+use names::Who;
+use std::path::{Path, PathBuf};
+use wire::field::{Field, encoded};
+use wire::{Decoder, Errno, FileId, FileKind, NodeId};
+
+/// Flag of setxattr(2): the attribute must be new.
+const XATTR_CREATE: u32 = 1;
+/// Permissions of the directory until the origin's are known.
+const MODE: u32 = 0o755;
+
+/// An import that is there.
+#[derive(Clone, Copy, Debug)]
+pub struct Known {
+    pub import: u32,
+    pub root: FileId,
+}
+
+fn volume(what: &'static str) -> impl Fn(Errno) -> ImportError {
+    move |errno| ImportError::Volume(what, errno)
+}
+
+/// Makes the directory and the record, or takes over those of the same origin.
+pub async fn open(
+    names: names::Client,
+    directory: PathBuf,
+    origin: String,
+    importer: NodeId,
+) -> Result<Known, ImportError> {
+    let refused = |why: &str| ImportError::Directory(directory.clone(), why.to_string());
+    let (parent, name) = parent(&names, &directory).await?;
+    let root = match names.lookup(&Who::ROOT, parent, &name).await {
+        Err(Errno::ENOENT) => None,
+        found => Some(found.map_err(volume("looking for the directory"))?.attr),
+    };
+    let origin: Box<[u8]> = origin.into_bytes().into();
+    let Some(root) = root else {
+        return begin(&names, (parent, &name), Import { importer, directory: FileId(0), origin })
+            .await;
+    };
+    let other =
+        || refused("it is there already, and is no import: name a directory that is not there");
+    let import = root.import().filter(|_| root.kind == FileKind::Directory).ok_or_else(other)?;
+    let known = get(&names, import).await.map_err(volume("reading the record of the import"))?;
+    match known {
+        Some(known) if known.directory != root.file => {
+            return Err(refused("it is within another import"));
+        }
+        Some(known) if known.origin != origin => {
+            let text = String::from_utf8_lossy(&known.origin).into_owned();
+            return Err(refused(&format!("it is an import of {text}")));
+        }
+        _ => {}
+    }
+    let record = Import { importer, directory: root.file, origin };
+    put(&names, import, &record, 0).await.map_err(volume("writing the record of the import"))?;
+    names.sync().await.map_err(volume("writing the record of the import"))?;
+    Ok(Known { import, root: root.file })
+}
+
+/// The directory that the last part of a path is in, and that part.
+async fn parent(names: &names::Client, path: &Path) -> Result<(FileId, Vec<u8>), ImportError> {
+    let mut parts = parts(path)?;
+    let root = || ImportError::Directory(path.to_path_buf(), "it is the volume's root".to_string());
+    let name = parts.pop().ok_or_else(root)?;
+    let mut at = FileId::ROOT;
+    for part in parts {
+        let found = names.lookup(&Who::ROOT, at, &part).await;
+        let why = |errno: Errno| ImportError::Directory(path.to_path_buf(), errno.to_string());
+        at = found.map_err(why)?.attr.file;
+    }
+    Ok((at, name))
+}
+
+/// A new import: the record takes a number, and the directory has it from the beginning.
+async fn begin(
+    names: &names::Client,
+    (parent, name): (FileId, &[u8]),
+    mut record: Import,
+) -> Result<Known, ImportError> {
+    let mut import = 0;
+    loop {
+        import += 1;
+        match put(names, import, &record, XATTR_CREATE).await {
+            Err(Errno::EEXIST) => {}
+            result => break result.map_err(volume("writing the record of the import"))?,
+        }
+    }
+    let mode = FileKind::Directory.mode_bits() | MODE;
+    let made = names.make_node(&Who::ROOT, parent, name, mode, import).await;
+    record.directory = made.map_err(volume("making the directory"))?.attr.file;
+    put(names, import, &record, 0).await.map_err(volume("writing the record of the import"))?;
+    names.sync().await.map_err(volume("writing the record of the import"))?;
+    Ok(Known { import, root: record.directory })
+}
+
+async fn put(names: &names::Client, import: u32, record: &Import, flags: u32) -> Result<(), Errno> {
+    let (name, value) = (record_name(import), encoded(record));
+    names.set_xattr(&Who::ROOT, FileId::ROOT, &name, &value, flags).await
+}
+
+async fn get(names: &names::Client, import: u32) -> Result<Option<Import>, Errno> {
+    match names.get_xattr(&Who::ROOT, FileId::ROOT, &record_name(import)).await {
+        Ok(bytes) => Import::take(&mut Decoder::new(&bytes)).map(Some).map_err(|_| Errno::EIO),
+        Err(Errno::ENODATA) => Ok(None),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Whether the record still names this importer, as far as the manager says.
+pub async fn is_own(names: &names::Client, import: u32, importer: NodeId) -> bool {
+    match get(names, import).await {
+        Ok(record) => record.is_some_and(|record| record.importer == importer),
+        Err(_) => true, // it is away
+    }
+}
+
+/// Removes an import: its directory with all that is cached, and its record. The origin is not asked.
+pub fn remove(reach: &Reach, directory: &Path) -> Result<(), ServeError> {
+    let mut running = reach.client("import")?;
+    let (names, _) = running.services.files.as_ref().expect("a client has files").clients();
+    let directory = directory.to_path_buf();
+    let removed = running.host.block_on(async move { drop_import(&names, &directory).await })?;
+    serve::stop(running)?;
+    Ok(removed?)
+}
+
+async fn drop_import(names: &names::Client, directory: &Path) -> Result<(), ImportError> {
+    let (parent, name) = parent(names, directory).await?;
+    let found = names.lookup(&Who::ROOT, parent, &name).await;
+    let attr = found.map_err(volume("looking for the directory"))?.attr;
+    let no = || ImportError::Directory(directory.to_path_buf(), "it is no import".to_string());
+    let import = attr.import().ok_or_else(no)?;
+    let record = get(names, import).await.map_err(volume("reading the record of the import"))?;
+    if record.is_some_and(|record| record.directory != attr.file && record.directory != FileId(0)) {
+        let why = "it is within an import: name the import's own directory".to_string();
+        return Err(ImportError::Directory(directory.to_path_buf(), why));
+    }
+    // first the record: an importer that runs ends when it is gone
+    let gone = names.remove_xattr(&Who::ROOT, FileId::ROOT, &record_name(import)).await;
+    if !matches!(gone, Err(Errno::ENODATA)) {
+        gone.map_err(volume("removing the record of the import"))?;
+    }
+    imports::empty(names, attr.file).await.map_err(volume("removing what is cached"))?;
+    let removed = names.remove_directory(&Who::ROOT, parent, &name).await;
+    removed.map_err(volume("removing the directory"))?;
+    names.sync().await.map_err(volume("removing the directory"))
+}
