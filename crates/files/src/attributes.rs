@@ -138,7 +138,7 @@ impl Files {
                 state.local = state.local.map(|local| Local { mtime, ..local });
             }
         });
-        self.note_own(file);
+        self.note_own(names, file);
         Ok(())
     }
 

@@ -50,29 +50,30 @@ impl Files {
     /// The reply to an operation that made a name in `parent`.
     pub(crate) async fn made(
         &self,
+        names: &Client,
         (parent, name): (FileId, &[u8]),
         entry: Entry,
         asked: Time,
     ) -> FileReply {
         self.note_name(parent, name, &entry);
-        self.note_directory(parent);
+        self.note_directory(names, parent);
         let file = self.learn(entry, asked);
-        self.note_own(&file);
+        self.note_own(names, &file);
         FileReply::Entry(self.changed_attr(&file).await)
     }
 
     /// The reply to an operation that took a name out of `directory`: link counts that were known are old.
-    pub(crate) fn removed(&self, directory: FileId) -> FileReply {
+    pub(crate) fn removed(&self, names: &Client, directory: FileId) -> FileReply {
         self.names_changed();
-        self.note_directory(directory);
+        self.note_directory(names, directory);
         FileReply::Done
     }
 
     /// This mount changed a name of the directory: its times are old, and its fsync tells when the change is lost.
-    pub(crate) fn note_directory(&self, directory: FileId) {
+    pub(crate) fn note_directory(&self, names: &Client, directory: FileId) {
         let directory = self.file(directory);
         directory.state.borrow_mut().fresh = None;
-        self.note_own(&directory);
+        self.note_own(names, &directory);
     }
 
     pub(crate) async fn create(
@@ -90,8 +91,8 @@ impl Files {
         self.note_name(parent, name, &entry);
         let file = self.learn(entry, asked);
         if made {
-            self.note_directory(parent);
-            self.note_own(&file);
+            self.note_directory(&self.names, parent);
+            self.note_own(&self.names, &file);
             file.state.borrow_mut().plain = true;
         }
         let flags = if made { flags & !TRUNCATE } else { flags };
@@ -110,7 +111,7 @@ impl Files {
         let (asked, incarnation) = (self.cx.now(), self.names.incarnation(parent));
         let entry = self.names.create_unnamed(who, parent, mode, permissions(flags)).await?;
         let file = self.learn(entry, asked);
-        self.note_own(&file);
+        self.note_own(&self.names, &file);
         file.state.borrow_mut().plain = true;
         let handle = self.opened(who, &file, flags & !TRUNCATE, incarnation).await?;
         Ok(FileReply::Created { attr: self.attr(&file), handle })

@@ -333,7 +333,7 @@ impl Files {
             let mut state = file.state.borrow_mut();
             (state.fresh, state.plain) = (None, false);
         }
-        self.note_own(&file);
+        self.note_own(&self.names, &file);
         FileReply::Done
     }
 }

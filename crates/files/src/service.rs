@@ -88,14 +88,14 @@ impl Files {
                 let unnamed = names.unlink(&who, parent, &name).await?;
                 self.keep_unnamed(unnamed);
                 self.naming.remove(parent, &name);
-                Ok(self.removed(parent))
+                Ok(self.removed(names, parent))
             }
             FileOp::RemoveDirectory { parent, name } => {
                 let who = who.having_seen([self.naming.file(parent, &name), None]);
                 let unnamed = names.remove_directory(&who, parent, &name).await?;
                 self.keep_unnamed(unnamed);
                 self.naming.remove(parent, &name);
-                Ok(self.removed(parent))
+                Ok(self.removed(names, parent))
             }
             FileOp::Rename { parent, name, new_parent, new_name, flags } => {
                 let seen = [(parent, &name), (new_parent, &new_name)];
@@ -106,8 +106,8 @@ impl Files {
                 self.keep_unnamed(unnamed);
                 let exchange = flags & EXCHANGE != 0;
                 self.naming.rename((parent, &name), (new_parent, &new_name), exchange);
-                self.note_directory(new_parent);
-                Ok(self.removed(parent))
+                self.note_directory(names, new_parent);
+                Ok(self.removed(names, parent))
             }
             FileOp::OpenDirectory { file } => self.open_directory(who, file).await,
             FileOp::ReadDirectory { file, handle, cookie, bytes, with_attributes } => {
@@ -137,23 +137,23 @@ impl Files {
                 // 0 is no verifier
                 let how = How::Exclusive(u64::from_be_bytes(verifier).max(1));
                 let (entry, _) = names.create(who, parent, &name, mode, how, None).await?;
-                Ok(self.made((parent, &name), entry, asked).await)
+                Ok(self.made(names, (parent, &name), entry, asked).await)
             }
             FileOp::Symlink { parent, name, target } => {
                 let entry = names.symlink(who, parent, &name, &target).await?;
-                Ok(self.made((parent, &name), entry, asked).await)
+                Ok(self.made(names, (parent, &name), entry, asked).await)
             }
             FileOp::MakeNode { parent, name, mode, rdev } => {
                 let entry = names.make_node(who, parent, &name, mode, rdev).await?;
-                Ok(self.made((parent, &name), entry, asked).await)
+                Ok(self.made(names, (parent, &name), entry, asked).await)
             }
             FileOp::MakeDirectory { parent, name, mode } => {
                 let entry = names.make_directory(who, parent, &name, mode).await?;
-                Ok(self.made((parent, &name), entry, asked).await)
+                Ok(self.made(names, (parent, &name), entry, asked).await)
             }
             FileOp::Link { file, new_parent, new_name } => {
                 let entry = names.link(who, file, new_parent, &new_name).await?;
-                Ok(self.made((new_parent, &new_name), entry, asked).await)
+                Ok(self.made(names, (new_parent, &new_name), entry, asked).await)
             }
             op => self.serve_other(who, op).await,
         }

@@ -4,7 +4,7 @@ use crate::Files;
 use crate::inode::{File, Local, State};
 use crate::limits::{LEFT_PAUSE, RETRY_PAUSE, RETRY_PAUSE_MAX, USED_SPAN};
 use crate::written::Mark;
-use names::{Entry, Final, WRITE, Who};
+use names::{Client, Entry, Final, WRITE, Who};
 use std::rc::Rc;
 use std::time::Duration;
 use stripe::{FileRef, ObjectTotals};
@@ -74,7 +74,11 @@ impl Files {
     }
 
     /// As [`note_change`](Files::note_change), of a name or attributes: an fsync also tells when a power cut took it.
-    pub(crate) fn note_own(&self, file: &File) {
+    /// None can take what `names` had on stable storage when it answered.
+    pub(crate) fn note_own(&self, names: &Client, file: &File) {
+        if names.answers_synced() {
+            return;
+        }
         self.note_change(file);
         let mut state = file.state.borrow_mut();
         // A loss that was not told yet is told first.

@@ -5,6 +5,7 @@ use files::Config;
 use files::conformance::client::{Opened, READ_ONLY, READ_WRITE};
 use files::conformance::{Asks, Client};
 use node::all;
+use node::rings::FileOp;
 use std::cell::Cell;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -248,4 +249,24 @@ fn changes_that_are_never_synced_leave_the_table_short() {
     }
     let files = world.files(0).report().files;
     assert!(files <= 12, "{files}");
+}
+
+/// What a server of NFS changes is on stable storage when it is answered: a loss beside it is none of it.
+#[test]
+fn a_change_that_was_synced_when_it_was_answered_is_not_told_for_lost() {
+    let (mut world, client, others) = with_few_files();
+    let make =
+        |name: &[u8]| FileOp::MakeDirectory { parent: others[0], name: name.into(), mode: 0o755 };
+    world.block_on(async {
+        let op = Box::new(make(b"kept"));
+        client.ask(FileOp::WithWcc { op, guard: None, call: None }).await.unwrap();
+        client.make_directory(others[1], b"lost").await.unwrap();
+    });
+    world.cut_power_of_manager();
+    world.block_on(async {
+        client.lookup(others[0], b"kept").await.expect("it was synced");
+        assert_eq!(client.lookup(others[1], b"lost").await.err(), Some(Errno::ENOENT));
+        assert_eq!(client.fsync_directory(others[1]).await, Err(Errno::EIO));
+        assert_eq!(client.fsync_directory(others[0]).await, Ok(()));
+    });
 }

@@ -178,6 +178,11 @@ impl Client {
         (Client(self.0.clone(), self.1, Some(asked)), changed)
     }
 
+    /// Whether what changes files or directories is on stable storage when it is answered.
+    pub fn answers_synced(&self) -> bool {
+        self.2.is_some()
+    }
+
     /// Makes a call to the manager that it is about, wherever that is, and returns the answer's bytes.
     async fn ask(&self, operation: Operation<'_>, style: Style) -> Result<Vec<u8>, Errno> {
         match &self.2 {

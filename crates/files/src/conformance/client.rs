@@ -122,7 +122,8 @@ impl<A: Ask> Client<A> {
         Client { ask, frames, caller: Caller::default() }
     }
 
-    async fn ask(&self, op: FileOp) -> Result<FileReply, Errno> {
+    /// Any operation.
+    pub async fn ask(&self, op: FileOp) -> Result<FileReply, Errno> {
         self.ask.ask(self.caller.clone(), op).await
     }
 

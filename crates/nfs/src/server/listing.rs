@@ -68,8 +68,10 @@ async fn fill(
     head: &[u8],
     (count, dircount): (u32, Option<u32>),
 ) -> Result<Vec<u8>, Status> {
-    let bytes = count.clamp(cookies::MIN_LISTING_BYTES, crate::limits::LISTING_BYTES_MAX);
     let with_attributes = dircount.is_some();
+    // an entry with attributes takes more in the reply than at the manager
+    let asked = if with_attributes { count / 5 * 4 } else { count };
+    let bytes = asked.clamp(cookies::MIN_LISTING_BYTES, crate::limits::LISTING_BYTES_MAX);
     let op = FileOp::ListDirectory { file, cookie, bytes, with_attributes };
     let listed = context.ask_with_wcc(op).await?;
     let (FileReply::Entries { entries, end }, seen) = listed else {
