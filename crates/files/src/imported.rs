@@ -22,7 +22,7 @@ impl File {
     }
 }
 
-/// What an operation would change: a file, or the directory of a name, and that of another one.
+/// The file that an operation would change, or the directory of a name, and that of another one.
 fn changed(op: &FileOp) -> Option<(FileId, Option<FileId>)> {
     match op {
         FileOp::SetAttr { file, .. }
@@ -86,7 +86,7 @@ impl Files {
         }
     }
 
-    /// What is to be known before a file is opened: EROFS for one of an import that is to be written.
+    /// Has a file of an import compared with its origin's before it is opened; EROFS when it is to be written.
     pub(crate) async fn check_open(&self, id: FileId, flags: u32) -> Result<(), Errno> {
         let Some(import) = self.import_of(id).await? else { return Ok(()) };
         if writes(flags) {

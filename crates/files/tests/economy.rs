@@ -335,7 +335,7 @@ fn what_one_open_file_read_ahead_does_not_hide_from_the_next_open_what_others_ha
     assert!(read == new[..MIB]);
 }
 
-/// What NFS servers do: they list directories of which they open nothing, and have files open that they write to.
+/// NFS servers list directories of which they open nothing, and have files open that they write to.
 #[test]
 fn a_listing_of_a_closed_directory_keeps_nothing_and_shows_what_was_written_here() {
     let mut world = World::new(2, 2);

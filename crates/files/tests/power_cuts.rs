@@ -251,7 +251,7 @@ fn changes_that_are_never_synced_leave_the_table_short() {
     assert!(files <= 12, "{files}");
 }
 
-/// What a server of NFS changes is on stable storage when it is answered: a loss beside it is none of it.
+/// Changes by a server of NFS are on stable storage when they are answered: a loss beside them is none of theirs.
 #[test]
 fn a_change_that_was_synced_when_it_was_answered_is_not_told_for_lost() {
     let (mut world, client, others) = with_few_files();

@@ -127,7 +127,7 @@ impl Origin {
         Errno::EHOSTDOWN
     }
 
-    /// What cannot be shown of it.
+    /// Reports something of it that cannot be shown.
     pub(crate) fn report(&self, what: &str) {
         (self.log)(&format!("{}: {what}", self.name));
     }

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-/// What a reader of a piece does.
+/// The next step of a reader of a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Read it.

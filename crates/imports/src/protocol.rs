@@ -70,7 +70,7 @@ pub struct Version {
 }
 fields!(Version { mtime, ctime, size });
 
-/// What is kept of a foreign file beside its inode.
+/// State of a foreign file that is kept beside its inode.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
     /// The origin's handle.

@@ -29,7 +29,7 @@ use crate::v3::{self, Args, CreateHow, Handle, Procedure, Results};
 use core::net::{IpAddr, SocketAddr};
 use wire::FileId;
 
-/// What a call that can be forwarded is about.
+/// The subject of a call that can be forwarded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
     /// The file or directory whose manager executes the call.
@@ -78,7 +78,7 @@ pub trait OpenHere {
     fn is_any_open(&self) -> bool;
 }
 
-/// What a call is about, when a manager is to execute it; `None`: the filter itself does. Those are READ, WRITE and
+/// The subject of a call that a manager is to execute; `None`: the filter itself does. Those are READ, WRITE and
 /// COMMIT, all that is to be refused, and calls whose outcome depends on bytes that the filter has, or changes them:
 /// attributes of a file that it has open, and CREATE that may truncate a file, while it has any open.
 pub fn subject(

@@ -35,7 +35,7 @@ const ON_THE_WAY: Duration =
 /// How often it is looked at whether another importer has taken over.
 const LOOK_PERIOD: Duration = Duration::from_secs(2);
 
-/// What is imported, and how.
+/// An import, and how it is made.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The origin.

@@ -19,7 +19,7 @@ pub(super) fn calls(reports: &[(&Member, &Report)]) -> Table {
     table
 }
 
-/// What filters had managers execute.
+/// Calls that filters had managers execute.
 pub(super) fn forwarded(reports: &[(&Member, &Report)]) -> Table {
     let headings =
         ["NFS filter", "forwarded", "executed here", "moved", "retransmitted", "dropped"];

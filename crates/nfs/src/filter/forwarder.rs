@@ -14,7 +14,7 @@ use std::rc::Rc;
 use wire::field::Field;
 use wire::{Channel, Decoder, Errno, FileId, NodeId, Sites, Time};
 
-/// What was forwarded since the start.
+/// Counts of forwarded calls since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Forwarded {
     /// Calls.

@@ -74,12 +74,12 @@ impl Front {
         files.any(|file| self.is_open(file))
     }
 
-    /// What became of forwarded calls so far.
+    /// Takes over counts of forwarded calls.
     pub fn note_forwarded(&mut self, forwarded: Forwarded) {
         self.counters.forwarded = forwarded;
     }
 
-    /// What a call is about, if a manager is to execute it.
+    /// The subject of a call, if a manager is to execute it.
     pub(super) fn subject(&mut self, call: &Call<'_>, origin: Origin) -> Option<Subject> {
         self.forwards.as_ref()?;
         if origin.port != Port::Nfs {

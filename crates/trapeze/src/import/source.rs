@@ -10,7 +10,7 @@ use std::net::{IpAddr, ToSocketAddrs};
 pub struct Source {
     /// As it was written.
     text: String,
-    /// What it means.
+    /// Its meaning.
     pub target: Target,
 }
 
