@@ -14,8 +14,9 @@ use crate::permissions::{READ, Who};
 use crate::record::{Listed, Policy};
 use crate::transaction::Transaction;
 use node::rings::DirectoryEntry;
+use wire::field::{Field, Output};
 use wire::layout::WIDTH_MAX;
-use wire::{Attr, Errno, FileId, FileKind, Layout, NodeId};
+use wire::{Attr, Decoder, Errno, FileId, FileKind, Layout, NodeId, Short};
 
 /// Bits of a cookie below the site.
 const POSITION_BITS: u32 = 48;
@@ -46,7 +47,7 @@ impl From<u64> for Span {
     }
 }
 
-/// What is listed beside names, types and cookies.
+/// The part of an entry that a listing has beside name, type and cookie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plus {
     /// Nothing.
@@ -64,6 +65,20 @@ impl Plus {
             Plus::Nothing => 0,
             Plus::Attributes => ATTRIBUTES_BYTES,
             Plus::Entries => ATTRIBUTES_BYTES + Layout::BYTES_MAX,
+        }
+    }
+}
+
+impl<'a> Field<'a> for Plus {
+    fn put(&self, out: &mut impl Output) {
+        (*self as u8).put(out);
+    }
+    fn take(input: &mut Decoder<'a>) -> Result<Self, Short> {
+        match input.u8()? {
+            0 => Ok(Plus::Nothing),
+            1 => Ok(Plus::Attributes),
+            2 => Ok(Plus::Entries),
+            _ => Err(Short),
         }
     }
 }

@@ -47,20 +47,6 @@ impl<'a> Field<'a> for Who<'a> {
     }
 }
 
-impl<'a> Field<'a> for Plus {
-    fn put(&self, out: &mut impl Output) {
-        (*self as u8).put(out);
-    }
-    fn take(input: &mut Decoder<'a>) -> Result<Self, Short> {
-        match input.u8()? {
-            0 => Ok(Plus::Nothing),
-            1 => Ok(Plus::Attributes),
-            2 => Ok(Plus::Entries),
-            _ => Err(Short),
-        }
-    }
-}
-
 impl<'a> Field<'a> for How {
     fn put(&self, out: &mut impl Output) {
         match self {

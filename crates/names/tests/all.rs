@@ -6,6 +6,7 @@ mod crashes;
 mod dead;
 mod describe;
 mod duplicates;
+mod imports;
 mod lineage;
 mod locks;
 mod model;

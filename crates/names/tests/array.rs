@@ -7,7 +7,7 @@ mod losses;
 mod taking_out;
 
 use crate::common::ROOT;
-use crate::common::array::Array;
+use crate::common::array::{Array, directories};
 use crate::common::cluster::WHO;
 use crate::model::{Model, Names, Space, Step, compare, step, take};
 use names::{Client, How, Plus};
@@ -216,10 +216,7 @@ fn directories_are_spread_and_found_from_everywhere() {
     let (one, two) = (array.client(0), array.client(1));
     let made = array.run_client(0, async move {
         let mut made = Vec::new();
-        for i in 0..24 {
-            let name = format!("d{i}");
-            let d = one.make_directory(&WHO, ROOT, name.as_bytes(), 0o755).await.unwrap();
-            let d = d.attr.file;
+        for (name, d) in directories(&one).await {
             let f = one.create(&WHO, d, b"f", 0o644, How::Guarded, None).await.unwrap().0;
             made.push((name, d, f.attr.file));
         }

@@ -1,6 +1,6 @@
 //! A manager that is away holds up only the operations on its own sites.
 
-use crate::common::array::{Array, FIRST};
+use crate::common::array::{Array, FIRST, directories};
 use crate::common::cluster::WHO;
 use crate::common::{Output, ROOT};
 use names::How;
@@ -13,15 +13,7 @@ fn a_manager_that_is_away_stops_its_own_sites_only() {
     let mut array = Array::spread(3, 2);
     let (client, other) = (array.client(0), array.client(1));
     let one = client.clone();
-    let made = array.run_client(0, async move {
-        let mut made = Vec::new();
-        for i in 0..24 {
-            let name = format!("d{i}");
-            let d = one.make_directory(&WHO, ROOT, name.as_bytes(), 0o755).await.unwrap();
-            made.push((name, d.attr.file));
-        }
-        made
-    });
+    let made = array.run_client(0, async move { directories(&one).await });
     let sites = array.seats[0].handle.as_ref().unwrap().sites();
     let at = |manager: u16| {
         made.iter().find(|(_, d)| sites.manager_of(*d) == NodeId(manager)).cloned().unwrap()
@@ -59,17 +51,12 @@ fn a_client_goes_on_while_many_of_its_calls_wait_for_one_manager() {
     let mut array = Array::spread(3, 1);
     let client = array.client(0);
     let one = client.clone();
-    let made = array.run_client(0, async move {
-        let mut made = Vec::new();
-        for i in 0..24 {
-            let name = format!("d{i}");
-            let d = one.make_directory(&WHO, ROOT, name.as_bytes(), 0o755).await.unwrap();
-            made.push(d.attr.file);
-        }
-        made
-    });
+    let made = array.run_client(0, async move { directories(&one).await });
     let sites = array.seats[0].handle.as_ref().unwrap().sites();
-    let at = |manager| made.iter().copied().find(|d| sites.manager_of(*d) == NodeId(manager));
+    let at = |manager| {
+        let mut all = made.iter().map(|(_, d)| *d);
+        all.find(|d| sites.manager_of(*d) == NodeId(manager))
+    };
     let (here, there, away) = (at(1).unwrap(), at(2).unwrap(), at(3).unwrap());
     array.kill(2);
     let create = |parent, i: usize| {

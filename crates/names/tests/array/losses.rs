@@ -1,28 +1,23 @@
-//! What a power cut took at one manager of several is told by exactly one sync of each client that changed it.
+//! Changes that a power cut took at one manager of several: exactly one sync of each client that made some tells it.
 
-use crate::common::array::{Array, FIRST};
+use crate::common::Output;
+use crate::common::array::{Array, FIRST, directories};
 use crate::common::cluster::WHO;
-use crate::common::{Output, ROOT};
 use names::{Client, How};
 use std::cell::RefCell;
 use std::rc::Rc;
 use wire::{Errno, FileId, NodeId};
 
 /// A directory at each of three managers, on stable storage.
-fn directories(array: &mut Array, client: &Client) -> [FileId; 3] {
+fn one_each(array: &mut Array, client: &Client) -> [FileId; 3] {
     let one = client.clone();
     let made = array.run_client(0, async move {
-        let mut made = Vec::new();
-        for i in 0..24 {
-            let name = format!("d{i}");
-            let d = one.make_directory(&WHO, ROOT, name.as_bytes(), 0o755).await.unwrap();
-            made.push(d.attr.file);
-        }
+        let made = directories(&one).await;
         one.sync().await.unwrap();
         made
     });
     let sites = array.seats[0].handle.as_ref().unwrap().sites();
-    [1, 2, 3].map(|at| *made.iter().find(|d| sites.manager_of(**d) == NodeId(at)).unwrap())
+    [1, 2, 3].map(|at| made.iter().find(|(_, d)| sites.manager_of(*d) == NodeId(at)).unwrap().1)
 }
 
 fn create(array: &mut Array, client: &Client, parent: FileId, name: &'static [u8]) {
@@ -46,7 +41,7 @@ fn is_there(array: &mut Array, client: &Client, parent: FileId, name: &'static [
 fn lost_with_one_away() -> (Array, Client, [FileId; 3]) {
     let mut array = Array::spread(3, 1);
     let client = array.client(0);
-    let at = directories(&mut array, &client);
+    let at = one_each(&mut array, &client);
     create(&mut array, &client, at[1], b"lost");
     create(&mut array, &client, at[2], b"kept");
     array.cut(1);
@@ -96,7 +91,7 @@ fn a_loss_is_told_after_a_sync_that_another_manager_did_not_answer() {
 fn a_loss_is_told_by_a_manager_that_is_to_give_a_site_while_it_begins() {
     let mut array = Array::spread(3, 1);
     let client = array.client(0);
-    let at = directories(&mut array, &client);
+    let at = one_each(&mut array, &client);
     create(&mut array, &client, at[1], b"lost");
     array.cut(1);
     array.objects.0.down.set(true);

@@ -219,6 +219,17 @@ impl Array {
     }
 }
 
+/// Directories of the root with their names, so many that each of some managers has one.
+pub async fn directories(client: &Client) -> Vec<(String, FileId)> {
+    let mut made = Vec::new();
+    for i in 0..24 {
+        let name = format!("d{i}");
+        let d = client.make_directory(&WHO, ROOT, name.as_bytes(), 0o755).await.unwrap();
+        made.push((name, d.attr.file));
+    }
+    made
+}
+
 /// A directory of the root that is at another site than the root.
 pub async fn directory_elsewhere(client: &Client) -> FileId {
     for i in 0.. {
