@@ -7,7 +7,6 @@ use node::{Call, CallError, Cx};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::time::Duration;
 use wire::field::{Field, Message};
 use wire::{Channel, Decoder, Errno, FileId, NodeId};
 
@@ -31,7 +30,7 @@ impl Client {
     /// that the manager is to be asked again; ESTALE: the origin has it no longer; EHOSTDOWN: the origin, or the
     /// importer, is away.
     pub async fn check(&self, import: u32, file: FileId) -> Result<bool, Errno> {
-        self.call(import, CHECK, &Check { import, file }, CHECK_PATIENCE).await
+        self.call(import, CHECK, &Check { import, file }).await
     }
 
     /// Has a range of a foreign file brought to the I/O servers. ESTALE: its version is another one.
@@ -46,7 +45,7 @@ impl Client {
         }
         for piece in range.start / PIECE_BYTES..=(range.end - 1) / PIECE_BYTES {
             let fetch = Fetch { import, file, truncations, piece };
-            if self.call(import, FETCH, &fetch, CHECK_PATIENCE).await? {
+            if self.call(import, FETCH, &fetch).await? {
                 let mut whole = self.whole.borrow_mut();
                 if whole.len() >= WHOLE_MAX {
                     whole.clear();
@@ -58,13 +57,7 @@ impl Client {
         Ok(())
     }
 
-    async fn call(
-        &self,
-        import: u32,
-        op: u16,
-        body: &impl Message,
-        patience: Duration,
-    ) -> Result<bool, Errno> {
+    async fn call(&self, import: u32, op: u16, body: &impl Message) -> Result<bool, Errno> {
         let begun = self.cx.now();
         let mut lost_since = None;
         loop {
@@ -75,7 +68,7 @@ impl Client {
                 Ok(Err(Errno::EINVAL)) => self.is_lost(&mut lost_since),
                 Ok(answer) => return answer,
                 Err(CallError::Deadline | CallError::Overloaded) => {
-                    self.cx.now() >= begun + patience
+                    self.cx.now() >= begun + CHECK_PATIENCE
                 }
                 Err(_) => self.is_lost(&mut lost_since),
             };
