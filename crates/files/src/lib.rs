@@ -106,6 +106,12 @@ impl Config {
             front_loops: FRONT_LOOPS,
         }
     }
+
+    /// The same for a node that executes calls of NFS: as patient as a mount, and without attributes of its own that it
+    /// believes.
+    pub fn for_nfs(self) -> Config {
+        Config { manager_patience: PATIENCE, attribute_age_max: Duration::ZERO, ..self }
+    }
 }
 
 /// A running client. Cloning gives another handle to the same one.

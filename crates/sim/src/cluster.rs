@@ -215,12 +215,10 @@ pub fn mount(
     })
 }
 
-/// A node that serves NFS: as patient as a mount, and without attributes of its own that it believes.
+/// A node that serves NFS.
 pub fn front(manager: NodeId) -> Role {
     Rc::new(move |boot| {
-        let usual = files::Config::for_pool(boot.cx.frames().pages() * PAGE_BYTES);
-        let (manager_patience, attribute_age_max) = (files::limits::PATIENCE, Duration::ZERO);
-        let files = files::Config { manager_patience, attribute_age_max, ..usual };
+        let files = files::Config::for_pool(boot.cx.frames().pages() * PAGE_BYTES).for_nfs();
         let client = Some(ClientRole { manager, volume: VOLUME, files });
         started(boot, NodeRoles { client, ..NodeRoles::default() })
     })

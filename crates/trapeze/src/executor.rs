@@ -6,7 +6,6 @@ use nfs::filter::{self, FileSystem, Route};
 use node::Cx;
 use node::rings::{Caller, FileOp, FileReply};
 use std::cell::OnceCell;
-use std::time::Duration;
 use wire::{Errno, FileId, NodeId, Sites, VolumeId};
 
 /// A manager's node.
@@ -55,9 +54,7 @@ pub(crate) fn serve(
     files: Config,
 ) {
     let (Some(manager), Some(member)) = (&services.manager, &services.member) else { return };
-    let (manager_patience, attribute_age_max) = (files::limits::PATIENCE, Duration::ZERO);
-    let files = Config { manager_patience, attribute_age_max, ..files };
-    let role = ClientRole { manager: first, volume, files };
+    let role = ClientRole { manager: first, volume, files: files.for_nfs() };
     let (cx, member, client) = (cx.clone(), member.clone(), OnceCell::new());
     let node = ManagerNode { cx: cx.clone(), role, member, client, manager: manager.weak() };
     filter::serve(&cx, volume, node);

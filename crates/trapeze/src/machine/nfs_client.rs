@@ -2,23 +2,21 @@
 
 use super::addresses::listens;
 use super::{MachineError, Running, Setup, client_name, client_with};
-use std::time::Duration;
+use files::Config;
+use files::limits::PATIENCE;
 
-/// As [`client`](super::client), for a server of NFS: as patient as a mount, and without attributes of its own that it
-/// believes.
+/// As [`client`](super::client), for a server of NFS.
 pub fn nfs_client(setup: &Setup) -> Result<Running, MachineError> {
-    let (manager_patience, attribute_age_max) = (files::limits::PATIENCE, Duration::ZERO);
-    let files = files::Config { manager_patience, attribute_age_max, ..setup.files() };
     let name = client_name("nfs");
     // Beside the manager it is asked for its counters; from elsewhere nothing reaches it.
     let listen = listens(setup, &name, None).unwrap_or_default();
-    client_with(setup, name, listen, files)
+    client_with(setup, name, listen, setup.files().for_nfs())
 }
 
 /// As [`client`](super::client), for an importer of a foreign server's files: as patient as a mount. Other machines
 /// reach it at `listen`, those of this machine's own cluster beside their manager.
 pub fn importer(setup: &Setup, listen: Option<&str>) -> Result<Running, MachineError> {
-    let manager_patience = files::limits::PATIENCE;
+    let manager_patience = PATIENCE;
     let name = client_name("import");
     let listen = listens(setup, &name, listen).map_err(|error| match error {
         MachineError::LendsNowhere => {
@@ -27,5 +25,5 @@ pub fn importer(setup: &Setup, listen: Option<&str>) -> Result<Running, MachineE
         }
         error => error,
     })?;
-    client_with(setup, name, listen, files::Config { manager_patience, ..setup.files() })
+    client_with(setup, name, listen, Config { manager_patience, ..setup.files() })
 }
