@@ -21,11 +21,11 @@ use std::thread::JoinHandle;
 
 type Result<T> = std::result::Result<T, ServeError>;
 
-/// Something that runs on a thread until it is asked to stop.
+/// Something that runs on a thread until it is asked to stop, or dropped.
 #[derive(Debug)]
 struct Worker {
     stopper: Stopper,
-    thread: JoinHandle<Result<()>>,
+    thread: Option<JoinHandle<Result<()>>>,
 }
 
 impl Worker {
@@ -44,12 +44,27 @@ impl Worker {
             thread.join().expect("no panic")?;
             return Err(ServeError::Refused(format!("{name} ended at once")));
         }
-        Ok(Worker { stopper, thread })
+        Ok(Worker { stopper, thread: Some(thread) })
     }
 
-    fn stop(self) -> Result<()> {
+    fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    fn stop(mut self) -> Result<()> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<()> {
         self.stopper.stop();
-        self.thread.join().expect("no panic")
+        self.thread.take().map_or(Ok(()), |thread| thread.join().expect("no panic"))
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // how it ended is of interest where it is stopped
+        let _ = self.end();
     }
 }
 
@@ -123,7 +138,7 @@ impl Embedded {
             running.host.run(|| stopper.asked() || watch.stage() == Stage::Ended)?;
             serve::stop(running)
         };
-        Ok(Mounted(Some(Worker::start("mount", work)?)))
+        Ok(Mounted(Worker::start("mount", work)?))
     }
 
     /// Serves its volume to clients of NFS, until that is dropped.
@@ -133,7 +148,7 @@ impl Embedded {
             let setup = reach.setup(CLIENT_POOL_BYTES, WaitPolicy::Adaptive)?;
             nfs::run(&setup, bound, stopper, ready)
         };
-        Ok(NfsServer(Some(Worker::start("nfs", work)?)))
+        Ok(NfsServer(Worker::start("nfs", work)?))
     }
 
     /// Imports an export of another NFS server, until that is dropped.
@@ -143,7 +158,7 @@ impl Embedded {
             let setup = reach.setup(CLIENT_POOL_BYTES, WaitPolicy::Adaptive)?;
             import::run(&setup, &plan, stopper, ready)
         };
-        Ok(Importer(Some(Worker::start("import", work)?)))
+        Ok(Importer(Worker::start("import", work)?))
     }
 
     /// Removes the import at a directory, and what is cached of it.
@@ -153,7 +168,7 @@ impl Embedded {
 
     /// Whether a machine has ended by itself; [`stop`](Embedded::stop) says why.
     pub fn has_ended(&self) -> bool {
-        self.workers.iter().any(|worker| worker.thread.is_finished())
+        self.workers.iter().any(Worker::has_ended)
     }
 
     /// Stops all machines, the manager last. An error is the first one's; the others are stopped all the same.
@@ -165,72 +180,54 @@ impl Embedded {
 
 impl Drop for Embedded {
     fn drop(&mut self) {
-        self.workers.drain(..).rev().for_each(|worker| drop(worker.stop()));
+        self.workers.drain(..).rev().for_each(drop);
     }
 }
 
 /// A mount. Dropping it unmounts; what was written is written back first.
 #[derive(Debug)]
-pub struct Mounted(Option<Worker>);
+pub struct Mounted(Worker);
 
 impl Mounted {
     /// Whether it is unmounted already.
     pub fn has_ended(&self) -> bool {
-        self.0.as_ref().is_none_or(|worker| worker.thread.is_finished())
+        self.0.has_ended()
     }
 
     /// Unmounts.
-    pub fn unmount(mut self) -> Result<()> {
-        self.0.take().map_or(Ok(()), Worker::stop)
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        self.0.take().map(Worker::stop);
+    pub fn unmount(self) -> Result<()> {
+        self.0.stop()
     }
 }
 
 /// A server of NFS. Dropping it ends it; what clients wrote is written back first.
 #[derive(Debug)]
-pub struct NfsServer(Option<Worker>);
+pub struct NfsServer(Worker);
 
 impl NfsServer {
     /// Whether it has ended by itself; [`stop`](NfsServer::stop) says why.
     pub fn has_ended(&self) -> bool {
-        self.0.as_ref().is_none_or(|worker| worker.thread.is_finished())
+        self.0.has_ended()
     }
 
     /// Ends it.
-    pub fn stop(mut self) -> Result<()> {
-        self.0.take().map_or(Ok(()), Worker::stop)
-    }
-}
-
-impl Drop for NfsServer {
-    fn drop(&mut self) {
-        self.0.take().map(Worker::stop);
+    pub fn stop(self) -> Result<()> {
+        self.0.stop()
     }
 }
 
 /// An importer. Dropping it ends it; what is cached stays.
 #[derive(Debug)]
-pub struct Importer(Option<Worker>);
+pub struct Importer(Worker);
 
 impl Importer {
     /// Whether it has ended by itself; [`stop`](Importer::stop) says why.
     pub fn has_ended(&self) -> bool {
-        self.0.as_ref().is_none_or(|worker| worker.thread.is_finished())
+        self.0.has_ended()
     }
 
     /// Ends it.
-    pub fn stop(mut self) -> Result<()> {
-        self.0.take().map_or(Ok(()), Worker::stop)
-    }
-}
-
-impl Drop for Importer {
-    fn drop(&mut self) {
-        self.0.take().map(Worker::stop);
+    pub fn stop(self) -> Result<()> {
+        self.0.stop()
     }
 }
