@@ -36,9 +36,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use wire::{Errno, FileId, NodeId, VolumeId};
 
-/// Flag of setxattr(2): the attribute must be new.
-const XATTR_CREATE: u32 = 1;
-
 /// Why nothing is served over NFS. The text says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum NfsError {
@@ -300,7 +297,7 @@ fn volume_key(running: &mut Running) -> Result<Key, ServeError> {
             Ok(_) => return Err(refused("read", Errno::EPROTO)),
         }
         let (name, value) = (KEY_ATTRIBUTE.into(), random::bytes::<16>().into());
-        let op = FileOp::SetXattr { file, name, value, flags: XATTR_CREATE };
+        let op = FileOp::SetXattr { file, name, value, flags: names::xattr::CREATE };
         match ask(running, op)? {
             // another server may have been quicker
             Ok(_) | Err(Errno::EEXIST) => {}

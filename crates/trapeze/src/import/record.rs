@@ -9,8 +9,6 @@ use std::path::{Path, PathBuf};
 use wire::field::{Field, encoded};
 use wire::{Decoder, Errno, FileId, FileKind, NodeId};
 
-/// Flag of setxattr(2): the attribute must be new.
-const XATTR_CREATE: u32 = 1;
 /// Permissions of the directory until the origin's are known.
 const MODE: u32 = 0o755;
 
@@ -86,7 +84,7 @@ async fn begin(
     let mut import = 0;
     loop {
         import += 1;
-        match put(names, import, &record, XATTR_CREATE).await {
+        match put(names, import, &record, names::xattr::CREATE).await {
             Err(Errno::EEXIST) => {}
             result => break result.map_err(volume("writing the record of the import"))?,
         }
