@@ -11,8 +11,9 @@ use trapeze::serve::{ServeError, pin, stop};
 
 /// `trapeze import`.
 pub fn import(arguments: &cli::ImportExport) -> Result<(), ServeError> {
+    let reach = Reach::from(&arguments.cluster);
     if let Some(directory) = &arguments.remove {
-        return import::remove(&reach(arguments), directory);
+        return import::remove(&reach, directory);
     }
     let (Some(source), Some(directory)) = (&arguments.source, &arguments.directory) else {
         unreachable!("both are required without --remove");
@@ -31,7 +32,7 @@ pub fn import(arguments: &cli::ImportExport) -> Result<(), ServeError> {
         ),
         listen: arguments.listen.clone(),
     };
-    let setup = reach(arguments).setup(arguments.pool.0, arguments.wait.into())?;
+    let setup = reach.setup(arguments.pool.0, arguments.wait.into())?;
     signals::install()?;
     let mut running = import::join(&setup, &plan)?;
     let importing = import::serve(&mut running, &plan)?;
@@ -48,9 +49,4 @@ pub fn import(arguments: &cli::ImportExport) -> Result<(), ServeError> {
             Err(ServeError::Refused(text.to_string()))
         }
     }
-}
-
-fn reach(arguments: &cli::ImportExport) -> Reach {
-    let (cluster, key) = (arguments.cluster.clone(), arguments.key.clone());
-    Reach { cluster, key, insecure: arguments.insecure }
 }

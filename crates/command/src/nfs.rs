@@ -47,9 +47,11 @@ fn serve_as(
 }
 
 fn reach(arguments: &cli::NfsNode) -> Reach {
-    let cluster = arguments.place.clone().unwrap_or_else(|| arguments.cluster.clone());
-    let (key, insecure) = (arguments.key.clone(), arguments.insecure);
-    Reach { cluster, key, insecure }
+    let reach = Reach::from(&arguments.cluster);
+    match arguments.place.clone() {
+        Some(cluster) => Reach { cluster, ..reach },
+        None => reach,
+    }
 }
 
 /// For an operator who knows that a client is gone: a lock waits for its client's word otherwise, however long.

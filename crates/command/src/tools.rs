@@ -50,6 +50,13 @@ impl From<&cli::Target> for Reach {
     }
 }
 
+impl From<&cli::ClusterArgs> for Reach {
+    fn from(arguments: &cli::ClusterArgs) -> Reach {
+        let cli::ClusterArgs { cluster, key, insecure } = arguments.clone();
+        Reach { cluster, key, insecure }
+    }
+}
+
 pub(crate) fn volume(target: &cli::Target) -> Result<Volume> {
     Ok(Reach::from(target).volume("tool")?)
 }

@@ -1,6 +1,6 @@
 //! Arguments of `trapeze import`.
 
-use super::default_cluster;
+use super::ClusterArgs;
 use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,16 +18,8 @@ pub struct ImportExport {
     /// The directory in the volume, which is made
     #[arg(value_name = "DIR", required_unless_present = "remove")]
     pub directory: Option<PathBuf>,
-    /// A directory of `up`, `init` or `join`, or the manager's address: unix:PATH, adapter:PATH or tcp:HOST:PORT.
-    /// Default: trapeze-machine here, else trapeze-data
-    #[arg(long, short = 'c', env = "TRAPEZE_CLUSTER", value_name = "DIR|ADDRESS", hide_default_value = true, default_value = default_cluster())]
-    pub cluster: String,
-    /// File with the cluster key, when the address is tcp
-    #[arg(long, env = "TRAPEZE_KEY", value_name = "FILE")]
-    pub key: Option<PathBuf>,
-    /// Do not encrypt TCP between machines of the cluster
-    #[arg(long)]
-    pub insecure: bool,
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
     /// How soon a change at the origin is noticed: 2s at least
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = span)]
     pub attributes: Duration,

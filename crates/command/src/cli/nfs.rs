@@ -1,9 +1,8 @@
 //! Arguments of `trapeze nfs` and `trapeze filter`.
 
-use super::default_cluster;
+use super::ClusterArgs;
 use clap::Args;
 use std::net::IpAddr;
-use std::path::PathBuf;
 use trapeze::flags::Wait;
 use trapeze::nfs::NfsOptions;
 use trapeze::size::Size;
@@ -36,16 +35,8 @@ pub struct NfsNode {
     /// The cluster, unless TRAPEZE_CLUSTER or --cluster names it
     #[arg(value_name = "CLUSTER")]
     pub place: Option<String>,
-    /// A directory of `up`, `init` or `join`, or the manager's address: unix:PATH, adapter:PATH or tcp:HOST:PORT.
-    /// Default: trapeze-machine here, else trapeze-data
-    #[arg(long, short = 'c', env = "TRAPEZE_CLUSTER", value_name = "DIR|ADDRESS", hide_default_value = true, default_value = default_cluster())]
-    pub cluster: String,
-    /// File with the cluster key, when the address is tcp
-    #[arg(long, env = "TRAPEZE_KEY", value_name = "FILE")]
-    pub key: Option<PathBuf>,
-    /// Do not encrypt TCP between machines of the cluster
-    #[arg(long)]
-    pub insecure: bool,
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
     /// Address for clients of NFS; default port 2049
     #[arg(long, value_name = "HOST[:PORT]", default_value = "127.0.0.1")]
     pub listen: String,
