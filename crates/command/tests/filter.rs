@@ -31,7 +31,7 @@ fn place<'a>(dir: &'a [u8], name: &'a str) -> DirOpArgs<'a> {
     DirOpArgs { dir: Handle(dir), name: Name(name.as_bytes()) }
 }
 
-/// What `status` counts of the filter.
+/// A figure of the filter in `status`.
 fn counted(dir: &Path, what: &str) -> u64 {
     let told = trapeze(&["status", "--json", "--cluster", text(dir)]);
     summed(&String::from_utf8_lossy(&told.stdout), what)
@@ -85,7 +85,7 @@ fn listed_size(client: &mut Client, dir: &[u8], name: &str) -> u64 {
     })
 }
 
-/// What READDIRPLUS tells of the names behind a cookie.
+/// A part of a listing by READDIRPLUS, behind a cookie.
 fn list<T>(
     client: &mut Client,
     dir: &[u8],
@@ -162,7 +162,7 @@ fn a_tree_made_through_a_filter_is_the_same_through_another_server() {
     cluster.stop();
 }
 
-/// A client that reconnects and sends again what has no reply, as a kernel's does.
+/// A client that reconnects and retransmits calls without a reply, as a kernel's does.
 struct Stubborn {
     address: SocketAddr,
     client: Client,
@@ -268,14 +268,27 @@ fn a_size_is_right_when_nothing_was_committed_and_the_filter_has_closed_the_file
     cluster.stop();
 }
 
+/// A client for [`work`], and its two directories.
+fn begin(address: SocketAddr) -> (Stubborn, [Vec<u8>; 2]) {
+    let mut client = Stubborn::connect(address);
+    let root = client.client.mount("/").unwrap();
+    let made = ["one", "two"].map(|name| make_directory(&mut client.client, &root, name));
+    (client, made)
+}
+
+/// All is in the second directory that [`work`] left there, and nothing in the first.
+fn assert_ended(address: SocketAddr, [one, two]: [&[u8]; 2], left: &[String]) {
+    let mut client = Client::connect(address);
+    assert_eq!(names(&mut client, two), left);
+    assert!(names(&mut client, one).is_empty());
+}
+
 #[test]
 fn a_killed_filter_repeats_nothing() {
     let (mut cluster, dir) = three_managers();
     let mut filter = server("filter", &dir, "127.0.0.1:0");
     let (address, listen) = (filter.address, filter.address.to_string());
-    let mut client = Stubborn::connect(address);
-    let root = client.client.mount("/").unwrap();
-    let [one, two] = ["one", "two"].map(|name| make_directory(&mut client.client, &root, name));
+    let (mut client, [one, two]) = begin(address);
     let killing = {
         let dir = dir.clone();
         std::thread::spawn(move || {
@@ -289,9 +302,7 @@ fn a_killed_filter_repeats_nothing() {
     };
     let left = work(&mut client, [&one, &two], || killing.is_finished());
     let filter = killing.join().unwrap();
-    let mut client = Client::connect(address);
-    assert_eq!(names(&mut client, &two), left);
-    assert!(names(&mut client, &one).is_empty());
+    assert_ended(filter.address, [&one, &two], &left);
     filter.process.stop().unwrap();
     cluster.stop();
 }
@@ -300,10 +311,7 @@ fn a_killed_filter_repeats_nothing() {
 fn clients_of_a_filter_wait_for_a_killed_manager() {
     let (mut cluster, dir) = three_managers();
     let filter = server("filter", &dir, "127.0.0.1:0");
-    let mut client = Stubborn::connect(filter.address);
-    let root = client.client.mount("/").unwrap();
-    let [one, two] = ["one", "two"].map(|name| make_directory(&mut client.client, &root, name));
-    let address = filter.address;
+    let (mut client, [one, two]) = begin(filter.address);
     let over = std::sync::atomic::AtomicBool::new(false);
     let left = std::thread::scope(|scope| {
         let working = scope.spawn(|| {
@@ -316,9 +324,7 @@ fn clients_of_a_filter_wait_for_a_killed_manager() {
         over.store(true, std::sync::atomic::Ordering::Relaxed);
         working.join().unwrap()
     });
-    let mut client = Client::connect(address);
-    assert_eq!(names(&mut client, &two), left);
-    assert!(names(&mut client, &one).is_empty());
+    assert_ended(filter.address, [&one, &two], &left);
     filter.process.stop().unwrap();
     cluster.stop();
 }
