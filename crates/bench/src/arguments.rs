@@ -122,6 +122,9 @@ pub struct Nfs {
     /// Kinds of calls; may be repeated. Default: each
     #[arg(long = "kind", value_enum)]
     pub kinds: Vec<NfsCalls>,
+    /// Ours is `trapeze nfs` beside a manager and an I/O server, each a process of its own, instead of one machine
+    #[arg(long)]
+    pub node: bool,
     /// One JSON object a line
     #[arg(long)]
     pub json: bool,

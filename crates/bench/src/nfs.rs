@@ -1,8 +1,8 @@
-//! `trapeze bench nfs`: calls of NFSv3 to `trapeze nfs` and to nfs-ganesha (VFS), with one client, in turns.
+//! `trapeze bench nfs`: calls of NFSv3 to a machine of ours and to nfs-ganesha (VFS), with one client, in turns.
 //!
 //! The client is this thread: it keeps `depth` calls in progress on one connection and blocks in read(2). Processor
-//! time is that of all threads of all processes of a server: of ours the NFS node, the manager and the I/O server.
-//! A last row has `trapeze filter` beside a bare relay of sockets.
+//! time is that of all threads of all processes of a server. A last row has `trapeze filter` beside a bare relay of
+//! sockets.
 
 mod client;
 mod load;
@@ -157,7 +157,10 @@ pub fn measure(arguments: &Nfs) -> io::Result<()> {
         enter_network()?;
     }
     let scratch = Scratch::new(None, false)?.removed_at_interrupt()?;
-    let mut ours = Ours::start(scratch.path())?;
+    let mut ours = match arguments.node {
+        true => Ours::node(scratch.path())?,
+        false => Ours::machine(scratch.path())?,
+    };
     let mut theirs = if ganesha { Some(Ganesha::start(scratch.path())?) } else { None };
     let mut sides = vec![&mut ours.side];
     sides.extend(theirs.iter_mut().flat_map(|theirs| &mut theirs.sides));

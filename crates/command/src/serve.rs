@@ -16,7 +16,7 @@ use trapeze::lending::Lending;
 use trapeze::local::{ClusterOptions, LocalCluster, MANAGER_POOL_BYTES, Shape};
 use trapeze::machine::{self, MachineError, Setup};
 use trapeze::machine_stat::total_memory;
-use trapeze::nfs::{Beside, Bound};
+use trapeze::nfs::{Bound, drive_with};
 use trapeze::output;
 use trapeze::serve::{ServeError, add_mount, drive, pin, start_as, stop};
 use trapeze::size::Size;
@@ -35,21 +35,14 @@ pub fn serve(arguments: &cli::Serve) -> Result<(), ServeError> {
     let lending = arguments.lending.or(setup.lending);
     check_lending(&lending, machine.memory.pool, 1)?;
     let bound = nfs::of_machine(&machine)?;
-    let client =
-        Setup { pool_bytes: CLIENT_POOL_BYTES, prefault: false, quiet: true, ..setup.clone() };
-    let client = Setup { lending: Lending::default(), ..client };
+    let volume = setup.volume;
     let mut running = start_as(&machine, &Setup { lending, ..setup })?;
     println!("{READY} {} listens at {}", machine.name, machine.listen.join(", "));
     running.host.add(Signals::default())?;
-    let beside = bound.map(|bound| Beside::start(client, bound, &mut running.host)).transpose()?;
-    let Some(beside) = beside else { return drive(running, signals::asked) };
-    // what its clients wrote is written back while the machine still serves
-    let driven = drive(running, || {
-        signals::asked().then(|| beside.stop());
-        beside.has_ended()
-    });
-    let ended = if beside.has_ended() { beside.join() } else { Ok(()) };
-    driven.and(ended)
+    match bound {
+        None => drive(running, signals::asked),
+        Some(bound) => drive_with(running, volume, bound, signals::asked),
+    }
 }
 
 fn check_lending(lending: &Lending, pool: Size, nodes: u64) -> Result<(), MachineError> {

@@ -31,6 +31,7 @@ mod nameless;
 mod network;
 mod nfs;
 mod nfs_locks;
+mod nfs_machine;
 #[path = "common/nodes.rs"]
 mod nodes;
 mod older_store;

@@ -1,8 +1,7 @@
-//! NFS as people use it: programs of libnfs-utils and nfs-common against `trapeze up`, `trapeze nfs` and `[nfs]`.
+//! NFS as people use it: programs of libnfs-utils and nfs-common against `trapeze up` and `trapeze nfs`.
 
 use crate::common::{
-    Up, cannot_mount, ended_by_signals, free_ports, lacks, pattern, program, refusal, shell, skip,
-    text,
+    Up, cannot_mount, ended_by_signals, lacks, pattern, program, refusal, shell, skip, text,
 };
 use nfs::client::{Caller, Reply, Request};
 use nfs::mount::{self, DirPath, MntResult};
@@ -160,13 +159,13 @@ impl Client {
     }
 
     /// The same; the first call has the number after `last_xid`.
-    fn with_xid(to: SocketAddr, last_xid: u32) -> Client {
+    pub fn with_xid(to: SocketAddr, last_xid: u32) -> Client {
         let calls = nfs::client::Client::new(Caller::default(), last_xid);
         Client { stream: connected(to), calls }
     }
 
     /// Sends a call and waits for no reply.
-    fn send<'a>(&mut self, request: impl Into<Request<'a>>) {
+    pub fn send<'a>(&mut self, request: impl Into<Request<'a>>) {
         let mut record = Vec::new();
         self.calls.call(&request.into(), &mut record);
         self.stream.write_all(&record).unwrap();
@@ -192,7 +191,7 @@ impl Client {
     }
 
     /// What `with` makes of the next reply.
-    fn reply<T>(&mut self, with: impl FnOnce(&Reply<'_>) -> T) -> T {
+    pub fn reply<T>(&mut self, with: impl FnOnce(&Reply<'_>) -> T) -> T {
         loop {
             if let Some(reply) = self.calls.poll_reply().unwrap() {
                 return with(&reply);
@@ -346,37 +345,6 @@ fn what_cannot_be_served_is_refused_before_anything_is_made() {
     assert!(unknown.contains("\"rwx\" is no option"), "{unknown}");
     assert!(up(&["--nfs", "127.0.0.1:0", "--exports", "/nowhere"]).contains("/nowhere"));
     assert!(up(&["--export", "/"]).contains("--nfs HOST"));
-}
-
-#[test]
-fn a_machine_whose_configuration_says_so_serves_nfs_too() {
-    if lacks_clients() {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let at = |name: &str| folder.path().join(name);
-    let ports = free_ports(2);
-    let (listen, served) = (format!("127.0.0.1:{ports}"), format!("127.0.0.1:{}", ports + 1));
-    let (dir, disk) = (at("m"), at("d"));
-    let init = ["init", "--dir", text(&dir), "--listen", &listen, "--disk", text(&disk)];
-    assert!(crate::common::trapeze(&init).status.success());
-    let config = dir.join("machine.toml");
-    let before = fs::read_to_string(&config).unwrap();
-    let export = "[[export]]\npath = \"/\"\nclients = [\"127.0.0.1(rw,no_root_squash)\"]\n";
-    fs::write(&config, format!("{before}\n{export}")).unwrap();
-    let serve = ["serve", "--config", text(&config)];
-    assert!(refusal(&serve).contains("add [nfs]"));
-    fs::write(&config, format!("{before}\n[nfs]\nlisten = \"{served}\"\n{export}")).unwrap();
-    let mut command = ended_by_signals(program());
-    command.args(serve);
-    let machine = Process::start_command("serve", command, &at("log")).unwrap();
-    // it serves once it has joined the cluster of this very machine
-    let mut client = Client::connect(served.parse().unwrap());
-    let root = client.mount("/").unwrap();
-    client.create(&root, "made");
-    let output = Command::new("nfs-ls").arg(url(served.parse().unwrap(), "")).output().unwrap();
-    assert!(String::from_utf8_lossy(&output.stdout).contains("made"));
-    machine.stop().unwrap();
 }
 
 /// Whether this machine allows no network of one's own, which the test then says.

@@ -7,7 +7,9 @@ use crate::experiment::Experiment;
 use crate::machine::{Boot, Role};
 use crate::run::{Members, Roles, VOLUME};
 use endpoint::limits::PAGE_BYTES;
-use files::cluster::{ClientRole, ManagerRole, NodeRoles, members_store, names_store, start};
+use files::cluster::{
+    ClientRole, ManagerRole, NodeRoles, Services, members_store, names_store, start, start_client,
+};
 use members::Identity;
 use names::{Entry, IoServer, Plus, Who, homes_of};
 use node::rings::StoreId;
@@ -122,7 +124,7 @@ pub fn managers(servers: &[IoServer], managers: &[NodeId]) -> Vec<Role> {
 fn moving_sites(role: Role, managers: Vec<NodeId>, goes_on: bool) -> Role {
     Rc::new(move |boot| {
         let started = role(boot)?;
-        let services: &files::cluster::Services = started.downcast_ref().expect("the services");
+        let services: &Services = started.downcast_ref().expect("the services");
         let manager = services.manager.as_ref().expect("a manager").weak();
         let mover = site_mover(boot.cx.clone(), manager, managers.clone(), goes_on);
         boot.cx.spawn("site mover", mover);
@@ -218,9 +220,23 @@ pub fn mount(
 /// A node that serves NFS.
 pub fn front(manager: NodeId) -> Role {
     Rc::new(move |boot| {
-        let files = files::Config::for_pool(boot.cx.frames().pages() * PAGE_BYTES).for_nfs();
-        let client = Some(ClientRole { manager, volume: VOLUME, files });
+        let client = Some(front_client(boot, manager));
         started(boot, NodeRoles { client, ..NodeRoles::default() })
+    })
+}
+
+fn front_client(boot: &Boot<'_>, manager: NodeId) -> ClientRole {
+    let files = files::Config::for_pool(boot.cx.frames().pages() * PAGE_BYTES).for_nfs();
+    ClientRole { manager, volume: VOLUME, files }
+}
+
+/// A manager that serves NFS on its own node.
+fn with_front(role: Role, first: NodeId) -> Role {
+    Rc::new(move |boot| {
+        let mut started = role(boot)?;
+        let services: &mut Services = started.downcast_mut().expect("the services");
+        services.files = Some(start_client(&boot.cx, front_client(boot, first), None));
+        Ok(started)
     })
 }
 
@@ -356,6 +372,9 @@ pub fn roles(experiment: &Experiment, bugs: u128) -> Roles {
     let more_manager = moving_sites(more_manager, managers.clone(), true);
     let manager = manager(servers, lends_mib, scrub);
     let manager = if managers.len() > 1 { moving_sites(manager, managers, true) } else { manager };
+    let has_fronts = experiment.nfs.is_some_and(|nfs| nfs.on_managers);
+    let with_front = |role| if has_fronts { with_front(role, at) } else { role };
+    let (manager, more_manager) = (with_front(manager), with_front(more_manager));
     let server = server(at, cache_bytes, lends_mib, scrub, checkpoint_bytes);
     let with_stop = |role: Role| if salvages { stopping(role, backups.clone()) } else { role };
     Roles {

@@ -170,8 +170,10 @@ impl Default for MemoryShape {
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields, default)]
 pub struct NfsShape {
-    /// Nodes that serve NFS.
+    /// Nodes that serve NFS, unless managers do.
     pub fronts: u16,
+    /// Whether every manager serves NFS on its own node.
+    pub on_managers: bool,
     /// Machines of clients, each with a mount of one of them.
     pub machines: u16,
     /// Applications on each, which share a connection.
@@ -186,7 +188,15 @@ impl Default for NfsShape {
     fn default() -> NfsShape {
         let (fronts, machines, applications, losses_per_minute) = (2, 3, 2, 20);
         let duplicates_outlive = true;
-        NfsShape { fronts, machines, applications, losses_per_minute, duplicates_outlive }
+        let on_managers = false;
+        NfsShape {
+            fronts,
+            on_managers,
+            machines,
+            applications,
+            losses_per_minute,
+            duplicates_outlive,
+        }
     }
 }
 

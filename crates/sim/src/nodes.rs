@@ -1,6 +1,7 @@
 //! The nodes of a simulated cluster, by role.
 
 use crate::experiment::Experiment;
+use core::ops::Range;
 use wire::NodeId;
 
 /// The nodes of a cluster.
@@ -14,7 +15,7 @@ pub struct Members {
     pub mounts: Vec<NodeId>,
     /// File managers beside the first.
     pub more_managers: Vec<NodeId>,
-    /// Nodes that serve NFS.
+    /// Nodes that serve NFS, the managers or others.
     pub fronts: Vec<NodeId>,
 }
 
@@ -24,21 +25,33 @@ impl Members {
         let servers = 2..2 + experiment.shape.servers;
         let mounts = servers.end..servers.end + experiment.shape.mounts;
         let more_managers = mounts.end..mounts.end + experiment.shape.more_managers;
-        let fronts = experiment.nfs.map_or(0, |nfs| nfs.fronts);
-        let fronts = more_managers.end..more_managers.end + fronts;
-        Members {
+        let first = more_managers.end;
+        let nodes = |range: Range<u16>| range.map(NodeId).collect();
+        let members = Members {
             manager: NodeId(1),
-            servers: servers.map(NodeId).collect(),
-            mounts: mounts.map(NodeId).collect(),
-            more_managers: more_managers.map(NodeId).collect(),
-            fronts: fronts.map(NodeId).collect(),
-        }
+            servers: nodes(servers),
+            mounts: nodes(mounts),
+            more_managers: nodes(more_managers),
+            fronts: Vec::new(),
+        };
+        let fronts = match experiment.nfs {
+            None => Vec::new(),
+            Some(nfs) if nfs.on_managers => members.managers(),
+            Some(nfs) => nodes(first..first + nfs.fronts),
+        };
+        Members { fronts, ..members }
     }
 
     /// All machines that keep data: the managers, and the servers.
     pub(crate) fn keepers(&self) -> Vec<NodeId> {
         let more = self.servers.iter().chain(&self.more_managers);
         std::iter::once(self.manager).chain(more.copied()).collect()
+    }
+
+    /// Nodes that do nothing but serve NFS.
+    pub(crate) fn only_fronts(&self) -> Vec<NodeId> {
+        let managers = self.managers();
+        self.fronts.iter().filter(|front| !managers.contains(front)).copied().collect()
     }
 
     /// All file managers.

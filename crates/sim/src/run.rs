@@ -129,7 +129,7 @@ impl Run {
         for node in &members.more_managers {
             add(&mut world, *node, 1, experiment, roles, &roles.more_manager, &mut random);
         }
-        for node in &members.fronts {
+        for node in &members.only_fronts() {
             add(&mut world, *node, 0, experiment, roles, &roles.front, &mut random);
         }
         *world.network_mut().rules_mut() = experiment.faults.rules();

@@ -34,7 +34,7 @@ pub struct Trouble {
     keepers: Vec<NodeId>,
     managers: Vec<NodeId>,
     mounts: Vec<NodeId>,
-    /// Nodes that serve NFS.
+    /// Nodes that do nothing but serve NFS.
     fronts: Vec<NodeId>,
     cures: Vec<(Picos, Cure)>,
 }
@@ -44,7 +44,7 @@ impl Trouble {
     pub fn new(seed: u64, faults: Faults, members: &Members) -> Trouble {
         let random = Random::new(seed, "trouble");
         let (keepers, managers) = (members.keepers(), members.managers());
-        let (mounts, fronts) = (members.mounts.clone(), members.fronts.clone());
+        let (mounts, fronts) = (members.mounts.clone(), members.only_fronts());
         Trouble { faults, random, keepers, managers, mounts, fronts, cures: Vec::new() }
     }
 

@@ -13,7 +13,7 @@ struct ManagerNode<W> {
     cx: Cx,
     role: ClientRole,
     member: members::Client,
-    /// Started with the first call: most clusters have no filter.
+    /// That of the node's own server of NFS, or started with the first call: most clusters have no filter.
     client: OnceCell<Files>,
     manager: W,
 }
@@ -55,7 +55,8 @@ pub(crate) fn serve(
 ) {
     let (Some(manager), Some(member)) = (&services.manager, &services.member) else { return };
     let role = ClientRole { manager: first, volume, files: files.for_nfs() };
-    let (cx, member, client) = (cx.clone(), member.clone(), OnceCell::new());
+    let client = services.files.clone().map_or_else(OnceCell::new, OnceCell::from);
+    let member = member.clone();
     let node = ManagerNode { cx: cx.clone(), role, member, client, manager: manager.weak() };
-    filter::serve(&cx, volume, node);
+    filter::serve(cx, volume, node);
 }

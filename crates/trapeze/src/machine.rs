@@ -172,7 +172,7 @@ impl Setup {
             volume: VolumeId(machine.volume),
             security,
             manager: (NodeId(machine.manager.node), addresses),
-            pool_bytes: machine.memory.pool.0,
+            pool_bytes: nfs_client::pool_bytes(machine),
             prefault: machine.memory.prefault,
             lending: machine.memory.lending(),
             wait,
@@ -378,8 +378,8 @@ pub fn run_as(machine: &Machine, setup: &Setup) -> Result<Running, MachineError>
     if let Some(disks) = disks {
         bare.host.add(disks).map_err(system("disks"))?;
     }
-    let memory = setup.lending.network();
-    let mut roles = NodeRoles { memory, ..NodeRoles::default() };
+    let (memory, client) = (setup.lending.network(), nfs_client::role(machine, setup));
+    let mut roles = NodeRoles { memory, client, ..NodeRoles::default() };
     if machine.is(Role::Io) {
         let cache = machine.memory.cache.0 as usize;
         let named = Network::directory_bytes(cache);

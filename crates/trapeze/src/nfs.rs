@@ -5,36 +5,34 @@
 //! ```
 //!
 //! What cannot be is refused by [`NfsOptions::plan`] and [`Plan::bind`], before anything is started. The node joins the
-//! cluster as a mount does, and believes no attributes: a client's GETATTR is what an open is elsewhere, and tells what
-//! the last close anywhere left.
+//! cluster as a mount does, or is a machine's own ([`drive_with`]). It believes no attributes: a client's GETATTR is
+//! what an open is elsewhere, and tells what the last close anywhere left.
 
-mod beside;
 mod kept;
+mod on_machine;
 mod options;
 
-pub use beside::Beside;
+pub use on_machine::drive_with;
 pub use options::NfsOptions;
 
 use crate::machine::{self, Running, Setup};
-use crate::random;
 use crate::serve::{self, ServeError};
 use crate::stopper::Stopper;
 use crate::waiting;
+use kept::Kept;
 use nfs::exports::Exports;
 use nfs::filter::Forwarder;
 use nfs::front::Front;
-use nfs::handle::{KEY_ATTRIBUTE, Key};
 use nfs::portmap::{self, Service, TCP, UDP};
 use nfs::server::Server;
 use nfs::{mount, nlm, nsm, v3};
-use node::rings::{Caller, FileOp, FileReply, FileRequest};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sockets::ListenError;
 use sockets::nfs::{Nfs, NfsPlaces, NfsSockets, Registration, register};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
-use wire::{Errno, FileId, NodeId, VolumeId};
+use wire::{NodeId, VolumeId};
 
 /// Why nothing is served over NFS. The text says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -177,6 +175,11 @@ impl Bound {
         format!("mount -t nfs -o vers=3,tcp,{locks}port={port},mountport={port} {host}:{path} PATH")
     }
 
+    /// The attribute of the volume's root that keeps its clients' locks; none where the next incarnation is elsewhere.
+    fn attribute(&self) -> Option<Box<[u8]>> {
+        self.is_findable.then(|| kept::attribute(self.at))
+    }
+
     /// Whether clients that ask port 111 of this machine find all that is served, as they must for locks.
     fn tells_port(&self) -> bool {
         let is_told = self.registration.is_some() && !self.is_hidden() && !self.lacks_locks();
@@ -229,15 +232,25 @@ fn serve_as(
     bound: Bound,
     filters: Option<NodeId>,
 ) -> Result<Serving, ServeError> {
-    let attribute = bound.is_findable.then(|| kept::attribute(bound.at));
+    let files = running.services.files.clone().expect("a node that serves NFS is a client");
+    let attribute = bound.attribute();
+    let kept = running.host.block_on(async move { kept::begin(&files, attribute).await })??;
+    serve_on(running, volume, bound, kept, filters)
+}
+
+fn serve_on(
+    running: &mut Running,
+    volume: VolumeId,
+    bound: Bound,
+    kept: Kept,
+    filters: Option<NodeId>,
+) -> Result<Serving, ServeError> {
     let Bound { sockets, services, exports, registration, .. } = bound;
-    let key = volume_key(running)?;
-    let locks = kept::begin(running, attribute)?;
     let cx = running.host.node().cx();
     let verifier = cx.incarnation().to_be_bytes();
-    let mut server = Server::new(volume, key, exports, verifier);
+    let mut server = Server::new(volume, kept.key, exports, verifier);
     server.services = services;
-    server.begin_locks(locks);
+    server.begin_locks(kept.locks);
     let (server, frames) = (Rc::new(server), cx.frames().clone());
     let device = match filters {
         None => Nfs::new(sockets, Front::new(server, frames))?,
@@ -260,62 +273,11 @@ pub fn run(
     stopper: &Stopper,
     ready: &dyn Fn(),
 ) -> Result<(), ServeError> {
-    drive(join(setup)?, setup.volume, bound, stopper, ready)
-}
-
-fn drive(
-    mut running: Running,
-    volume: VolumeId,
-    bound: Bound,
-    stopper: &Stopper,
-    ready: &dyn Fn(),
-) -> Result<(), ServeError> {
-    let serving = serve(&mut running, volume, bound)?;
+    let mut running = join(setup)?;
+    let serving = serve(&mut running, setup.volume, bound)?;
     stopper.watch(&mut running.host)?;
     ready();
     running.host.run(|| stopper.asked())?;
     drop(serving);
     serve::stop(running)
-}
-
-/// The key of the volume's handles; the first server of all makes it.
-fn volume_key(running: &mut Running) -> Result<Key, ServeError> {
-    let refused = |what: &str, errno: Errno| {
-        ServeError::Refused(format!(
-            "the key of the volume's NFS handles cannot be {what}: {errno}"
-        ))
-    };
-    for _ in 0..2 {
-        let file = FileId::ROOT;
-        match ask(running, FileOp::GetXattr { file, name: KEY_ATTRIBUTE.into() })? {
-            Ok(FileReply::Bytes(bytes)) => {
-                let key = bytes.try_into().map_err(|_| refused("used", Errno::EINVAL))?;
-                return Ok(Key(key));
-            }
-            Err(Errno::ENODATA) => {}
-            Err(errno) => return Err(refused("read", errno)),
-            Ok(_) => return Err(refused("read", Errno::EPROTO)),
-        }
-        let (name, value) = (KEY_ATTRIBUTE.into(), random::bytes::<16>().into());
-        let op = FileOp::SetXattr { file, name, value, flags: names::xattr::CREATE };
-        match ask(running, op)? {
-            // another server may have been quicker
-            Ok(_) | Err(Errno::EEXIST) => {}
-            Err(errno) => return Err(refused("written", errno)),
-        }
-    }
-    Err(refused("read", Errno::ENODATA))
-}
-
-fn ask(running: &mut Running, op: FileOp) -> io::Result<Result<FileReply, Errno>> {
-    running.host.catch_up();
-    let request = FileRequest { front: 0, caller: Caller::default(), op };
-    let pushed = running.host.node().front_push(request);
-    assert!(pushed.is_ok(), "a node that serves nothing yet has room");
-    loop {
-        if let Some(done) = running.host.node().take_front_done() {
-            return Ok(done.result);
-        }
-        running.host.turn()?;
-    }
 }

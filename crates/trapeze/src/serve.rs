@@ -7,6 +7,7 @@ use crate::new_disk;
 use crate::reach::ReachError;
 use crate::stopping::{self, WriteBackError};
 use crate::waiting;
+use files::cluster::Services;
 use live::fuse::{Belief, Fuse, MountError, MountOptions, MountWatch, Stage};
 use std::io;
 use stripe::Health;
@@ -89,10 +90,10 @@ pub fn start_as(machine: &Machine, setup: &Setup) -> Result<Running, ServeError>
 /// an error then.
 pub fn stop(mut running: Running) -> Result<(), ServeError> {
     let written = stopping::write_back(&mut running);
-    if running.services.files.is_some() {
-        stopping::leave(&mut running)?;
-    } else {
-        stopping::settle(&mut running)?;
+    let Services { io, manager, .. } = &running.services;
+    match (io, manager) {
+        (None, None) => stopping::leave(&mut running)?,
+        _ => stopping::settle(&mut running)?,
     }
     match written {
         Ok(()) => running.host.stop()?,

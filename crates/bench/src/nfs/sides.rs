@@ -11,9 +11,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 use trapeze::children::Process;
+use trapeze::config::{ExportConfig, Machine, Memory, NfsConfig};
 use trapeze::local::Shape;
 use trapeze::machine_stat::threads_time_exact;
 use trapeze::scratch::Processes;
+
+/// Clients that may do all.
+const CLIENTS: &str = "127.0.0.1(rw,no_root_squash)";
 
 /// A server with a connection to it and the tree that it serves.
 pub struct Side {
@@ -51,31 +55,59 @@ impl Side {
     }
 }
 
-/// Our server: a manager, an I/O server and the node that speaks NFS, linked by shared memory.
+/// Our server.
 pub struct Ours {
-    _cluster: Processes,
-    _node: Process,
     /// To measure it by.
     pub side: Side,
+    _processes: (Option<Processes>, Process),
 }
 
 impl Ours {
-    /// Starts it in a directory.
-    pub fn start(dir: &Path) -> io::Result<Ours> {
+    /// `trapeze serve` of one machine: manager, I/O server and NFS in a process.
+    pub fn machine(dir: &Path) -> io::Result<Ours> {
+        let (config, port) = make_machine(&dir.join("machine"))?;
+        let flags = ["serve", "--config", &config].map(String::from);
+        let process = Process::start("machine", &flags, &dir.join("machine.log"))?;
+        let side = Side::new("trapeze", (port, port), "/", vec![process.id()])?;
+        Ok(Ours { side, _processes: (None, process) })
+    }
+
+    /// `trapeze nfs` beside a manager and an I/O server, three processes linked by shared memory.
+    pub fn node(dir: &Path) -> io::Result<Ours> {
         let shape = Shape::prefaulted(1);
         let cluster = Processes::start(dir, &shape, None).map_err(io::Error::other)?;
         let (node, port) = start_node("nfs", &cluster, dir)?;
         let ids = cluster.ids().into_iter().chain([node.id()]).collect();
         let side = Side::new("trapeze", (port, port), "/", ids)?;
-        Ok(Ours { _cluster: cluster, _node: node, side })
+        Ok(Ours { side, _processes: (Some(cluster), node) })
     }
+}
+
+/// A machine that is a cluster by itself and serves NFS: its configuration, and the port.
+fn make_machine(dir: &Path) -> io::Result<(String, u16)> {
+    let (path, disk) = (dir.join("machine.toml"), dir.join("disk"));
+    let (listen, port) = (format!("127.0.0.1:{}", free_port()?), free_port()?);
+    let mut init = Command::new(std::env::current_exe()?);
+    init.args(["init", "--insecure", "--listen", &listen, "--dir"])
+        .arg(dir)
+        .arg("--disk")
+        .arg(disk);
+    succeed(init)?;
+    let machine = Machine::load(&path).map_err(io::Error::other)?;
+    let listen = format!("127.0.0.1:{port}");
+    let nfs = NfsConfig { listen, portmap: false, mount_udp: false };
+    let export = ExportConfig { path: "/".into(), clients: vec![CLIENTS.into()] };
+    let memory = Memory { prefault: Shape::prefaulted(1).memory.prefault, ..machine.memory };
+    let machine = Machine { nfs: Some(nfs), exports: vec![export], memory, ..machine };
+    machine.save(&path).map_err(io::Error::other)?;
+    Ok((path.display().to_string(), port))
 }
 
 /// Starts a node that serves a cluster by this command; its port.
 pub fn start_node(command: &str, cluster: &Processes, dir: &Path) -> io::Result<(Process, u16)> {
     let target = cluster.target();
-    let export = "/:127.0.0.1(rw,no_root_squash)";
-    let flags = [command, &target, "--listen", "127.0.0.1:0", "--export", export];
+    let export = format!("/:{CLIENTS}");
+    let flags = [command, &target, "--listen", "127.0.0.1:0", "--export", &export];
     let log = dir.join(format!("{command}.log"));
     let node = Process::start(command, &flags.map(String::from), &log)?;
     let port = node.said.split([':', ' ']).find_map(|word| word.parse().ok());
@@ -159,12 +191,18 @@ fn config_text(port: u16, mount_port: u16, dir: &Path, paths: &[PathBuf]) -> Str
 
 /// Runs a line of shell.
 fn run(line: &str) -> io::Result<()> {
-    let output = Command::new("sh").args(["-c", line]).output()?;
+    let mut shell = Command::new("sh");
+    shell.args(["-c", line]);
+    succeed(shell)
+}
+
+fn succeed(mut command: Command) -> io::Result<()> {
+    let output = command.output()?;
     match output.status.success() {
         true => Ok(()),
         false => {
             let said = String::from_utf8_lossy(&output.stderr).trim().to_string();
-            Err(io::Error::other(format!("{line}: {said}")))
+            Err(io::Error::other(format!("{command:?}: {said}")))
         }
     }
 }

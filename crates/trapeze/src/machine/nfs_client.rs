@@ -2,8 +2,23 @@
 
 use super::addresses::listens;
 use super::{MachineError, Running, Setup, client_name, client_with};
+use crate::config::{CLIENT_POOL_BYTES, Machine};
 use files::Config;
+use files::cluster::ClientRole;
 use files::limits::PATIENCE;
+
+/// Bytes of a machine's payload frames: a server of NFS has its own beside those of the configuration.
+pub(super) fn pool_bytes(machine: &Machine) -> u64 {
+    let front = machine.nfs.as_ref().map_or(0, |_| CLIENT_POOL_BYTES);
+    machine.memory.pool.0.saturating_add(front)
+}
+
+/// The client of a machine's own server of NFS, if it has one.
+pub(super) fn role(machine: &Machine, setup: &Setup) -> Option<ClientRole> {
+    machine.nfs.as_ref()?;
+    let files = Config::for_pool(CLIENT_POOL_BYTES as usize).for_nfs();
+    Some(ClientRole { manager: setup.manager.0, volume: setup.volume, files })
+}
 
 /// As [`client`](super::client), for a server of NFS.
 pub fn nfs_client(setup: &Setup) -> Result<Running, MachineError> {
