@@ -26,7 +26,7 @@ use trapeze::socket_access::ListenAccess;
 pub use disk::{AddDisk, Disk};
 pub use files::{Cat, Cp, Du, Layout, Mkdir, Mv, Paths, Prefetch, Rm, default_cluster, in_cluster};
 pub use forget::Forget;
-pub use import::ImportExport;
+pub use import::{ImportExport, Writes};
 pub use manual::{Completions, Man};
 pub use memory::{Listen, Memory};
 pub use nfs::{Filter, NfsNode, ServeNfs};

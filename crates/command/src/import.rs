@@ -1,11 +1,11 @@
 //! `trapeze import`: a directory that is a cache of another NFS server's export.
 
-use crate::cli;
+use crate::cli::{self, Writes};
 use live::signals::{self, Signals};
 use rustix::process::{getegid, geteuid};
 use trapeze::children::READY;
 use trapeze::client::Reach;
-use trapeze::import::{self, Plan, Source};
+use trapeze::import::{self, As, Plan, Source};
 use trapeze::output;
 use trapeze::serve::{ServeError, pin, stop};
 
@@ -21,11 +21,14 @@ pub fn import(arguments: &cli::ImportExport) -> Result<(), ServeError> {
     output::say_when();
     pin(arguments.cpu)?;
     let refused = |error: import::BadSource| ServeError::Refused(format!("{source}: {error}"));
+    let is_named = arguments.uid.is_some() || arguments.gid.is_some();
+    let by = if is_named { As::Importer } else { As::Caller };
     let plan = Plan {
         source: Source::parse(source).map_err(refused)?,
         directory: directory.clone(),
         attributes: arguments.attributes,
         stale_ok: arguments.stale_ok,
+        changes: arguments.write.map(|Writes::Through| by),
         user: (
             arguments.uid.unwrap_or_else(|| geteuid().as_raw()),
             arguments.gid.unwrap_or_else(|| getegid().as_raw()),
@@ -36,7 +39,8 @@ pub fn import(arguments: &cli::ImportExport) -> Result<(), ServeError> {
     signals::install()?;
     let mut running = import::join(&setup, &plan)?;
     let importing = import::serve(&mut running, &plan)?;
-    println!("{READY} {source} is read at {}", directory.display());
+    let done = if arguments.write.is_some() { "read and written" } else { "read" };
+    println!("{READY} {source} is {done} at {}", directory.display());
     running.host.add(Signals::default())?;
     running.host.run(|| signals::asked() || importing.is_replaced())?;
     let is_replaced = importing.is_replaced();

@@ -39,7 +39,7 @@ impl Files {
 
     /// The manager said that the name is this file's. The kernel may believe that for a while, unless the file has
     /// several names.
-    fn note_name(&self, parent: FileId, name: &[u8], entry: &Entry) {
+    pub(crate) fn note_name(&self, parent: FileId, name: &[u8], entry: &Entry) {
         let single = entry.attr.kind == FileKind::Directory || entry.attr.links == 1;
         if single && name != b"." && name != b".." {
             let believed = self.cx.now() + NAME_AGE_MAX;
@@ -117,13 +117,28 @@ impl Files {
         Ok(FileReply::Created { attr: self.attr(&file), handle })
     }
 
+    /// open(2)
+    pub(crate) async fn open(
+        &self,
+        who: &Who<'_>,
+        id: FileId,
+        flags: u32,
+    ) -> Result<FileReply, Errno> {
+        match self.import_of(id).await? {
+            None => self.open_file(who, id, flags).await,
+            Some(import) => {
+                self.check(id).await?;
+                self.open_imported(import, who, id, flags).await
+            }
+        }
+    }
+
     pub(crate) async fn open_file(
         &self,
         who: &Who<'_>,
         id: FileId,
         flags: u32,
     ) -> Result<FileReply, Errno> {
-        self.check_open(id, flags).await?;
         let linked = self.file(id).state.borrow().entry.attr.links > 0;
         let (asked, incarnation) = (self.cx.now(), self.names.incarnation(id));
         let entry = self.open_believed(who, id, permissions(flags)).await?;

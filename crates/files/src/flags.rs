@@ -2,7 +2,8 @@
 
 use names::{EXECUTE, How, READ, WRITE};
 
-const ACCESS_MODE: u32 = 0o3;
+/// O_ACCMODE; 0 of it is O_RDONLY.
+pub(crate) const ACCESS_MODE: u32 = 0o3;
 pub(crate) const WRITE_ONLY: u32 = 0o1;
 const FOR_EXECUTION: u32 = 0o40;
 /// O_EXCL

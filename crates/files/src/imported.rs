@@ -1,8 +1,9 @@
 //! Files of imports: their origin is asked before what the manager says of them is believed, and their bytes are
-//! brought to the I/O servers before they are read. They are read only.
+//! brought to the I/O servers before they are read. How they are changed is in [`changing`].
+
+mod changing;
 
 use crate::Files;
-use crate::flags::writes;
 use crate::inode::File;
 use crate::limits::{IMPORT_ATTEMPTS, RETRY_PAUSE};
 use names::{Client, Entry, WRITE, Who};
@@ -46,23 +47,27 @@ fn changed(op: &FileOp) -> Option<(FileId, Option<FileId>)> {
 }
 
 impl Files {
-    /// EROFS for a change within an import, EXDEV for one over its border.
-    pub(crate) async fn refuse_changes(&self, op: &FileOp) -> Result<(), Errno> {
-        let Some((id, other)) = changed(op) else { return Ok(()) };
+    /// The import that an operation changes. EXDEV for a change over its border, EROFS for one within an import that is
+    /// read only.
+    pub(crate) async fn changed_import(&self, op: &FileOp) -> Result<Option<u32>, Errno> {
+        let Some((id, other)) = changed(op) else { return Ok(None) };
         let import = self.import_of(id).await?;
         let other = match other {
             Some(other) => self.import_of(other).await?,
             None => import,
         };
-        match import == other {
-            false => Err(Errno::EXDEV),
-            true if import.is_some() => Err(Errno::EROFS),
-            true => Ok(()),
+        if import != other {
+            return Err(Errno::EXDEV);
         }
+        if let Some(import) = import {
+            self.check_writable(import).await?;
+        }
+        // what only asks is the manager's
+        Ok(import.filter(|_| !matches!(op, FileOp::Access { .. })))
     }
 
     /// The import of a file. The manager is asked where nothing is known of the file.
-    async fn import_of(&self, id: FileId) -> Result<Option<u32>, Errno> {
+    pub(crate) async fn import_of(&self, id: FileId) -> Result<Option<u32>, Errno> {
         if id == FileId::ROOT || self.is_unnamed(id) {
             return Ok(None);
         }
@@ -84,15 +89,6 @@ impl Files {
             Some(import) => self.imports.check(import, id).await,
             None => Ok(false),
         }
-    }
-
-    /// Has a file of an import compared with its origin's before it is opened; EROFS when it is to be written.
-    pub(crate) async fn check_open(&self, id: FileId, flags: u32) -> Result<(), Errno> {
-        let Some(import) = self.import_of(id).await? else { return Ok(()) };
-        if writes(flags) {
-            return Err(Errno::EROFS);
-        }
-        self.imports.check(import, id).await.map(drop)
     }
 
     /// The manager's word on a file and when it was asked, once the origin was.

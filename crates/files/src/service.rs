@@ -26,7 +26,9 @@ impl Files {
 
     async fn serve_op(&self, request: FileRequest) -> Result<FileReply, Errno> {
         let who = &Who::from(&request.caller);
-        self.refuse_changes(&request.op).await?;
+        if let Some(import) = self.changed_import(&request.op).await? {
+            return self.change_imported(import, who, request.op).await;
+        }
         match request.op {
             FileOp::Read { handle, offset, bytes, .. } => self.read(handle, offset, bytes).await,
             FileOp::Write { handle, offset, data, flags, .. } => {
@@ -42,7 +44,7 @@ impl Files {
             FileOp::Prefetch { handle, offset, bytes, .. } => {
                 self.prefetch(handle, offset, bytes).await
             }
-            FileOp::Open { file, flags } => self.open_file(who, file, flags).await,
+            FileOp::Open { file, flags } => self.open(who, file, flags).await,
             FileOp::Create { parent, name, mode, flags } => {
                 let how = how(flags);
                 self.create(who, (parent, &name), mode, flags, how).await

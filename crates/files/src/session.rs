@@ -419,7 +419,7 @@ impl Files {
     }
 
     /// One task at a time opens or ends sessions of a file. It must not be given up before it ends its turn.
-    async fn take_turn(&self, file: &File) {
+    pub(crate) async fn take_turn(&self, file: &File) {
         self.wait_for_turn(file).await;
         file.state.borrow_mut().busy = true;
     }
@@ -430,7 +430,7 @@ impl Files {
         }
     }
 
-    fn end_turn(&self, file: &File) {
+    pub(crate) fn end_turn(&self, file: &File) {
         file.state.borrow_mut().busy = false;
         file.changed.notify_all();
     }

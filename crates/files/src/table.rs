@@ -5,7 +5,7 @@ use crate::limits::EVICTIONS_PER_FILE;
 use crate::stream::Stream;
 use node::Cx;
 use node::rings::Handle;
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use wire::{Errno, FileId};
@@ -19,6 +19,8 @@ pub(crate) struct Open {
     pub reported: Cell<u64>,
     /// The last that a write of this handle has told of. Failures from before it was opened do not count.
     pub warned: Cell<u64>,
+    /// Of a file of an import that is written: who writes at its origin. The manager knows the open as a reader's.
+    pub through: OnceCell<imports::User>,
     pub stream: RefCell<Stream>,
 }
 
@@ -86,7 +88,8 @@ impl Table {
         let handle = Handle(self.last_handle);
         let failure = file.state.borrow().failure;
         let (reported, warned) = (Cell::new(failure.told), Cell::new(failure.count));
-        let open = Open { handle, file, flags, reported, warned, stream: RefCell::default() };
+        let (through, stream) = Default::default();
+        let open = Open { handle, file, flags, reported, warned, through, stream };
         let before = self.handles.insert(handle, Rc::new(open));
         assert!(before.is_none(), "a handle's number is used once");
         handle

@@ -71,6 +71,9 @@ impl Files {
         flags: WriteFlags,
     ) -> Result<FileReply, Errno> {
         let open = self.table.borrow().handle(handle)?;
+        if let Some(user) = open.through.get() {
+            return self.write_imported(&open, user, offset, data).await;
+        }
         if !writes(open.flags) {
             return Err(Errno::EBADF);
         }

@@ -1,22 +1,58 @@
 //! A client's half: what it asks of importers.
 
 use crate::limits::*;
-use crate::protocol::{CHECK, Check, FETCH, Fetch, Import, Said, record_name};
+use crate::protocol::{
+    CHANGE, CHECK, Change, Changed, Check, FETCH, Fetch, Import, Said, WRITE, Written, record_name,
+};
+use endpoint::{Frame, FrameMut};
 use names::Who;
 use node::{Call, CallError, Cx};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use wire::field::{Field, Message};
+use std::rc::Rc;
+use wire::field::{Field, Message, encoded};
 use wire::{Channel, Decoder, Errno, FileId, NodeId};
+
+/// The user that makes a change.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct User {
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Supplementary groups, each as 4 bytes.
+    pub groups: Rc<[u8]>,
+}
 
 /// The imports of a volume, as a client of its files uses them.
 pub struct Client {
     cx: Cx,
     names: names::Client,
-    importers: RefCell<BTreeMap<u32, NodeId>>,
+    importers: RefCell<BTreeMap<u32, Importer>>,
     /// Files of which all is there, and the truncate generation of which that is said.
     whole: RefCell<BTreeMap<FileId, u32>>,
+}
+
+/// The importer of an import, as its record says.
+#[derive(Clone, Copy)]
+struct Importer {
+    node: NodeId,
+    writable: bool,
+}
+
+/// A request to an importer.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    op: u16,
+    body: &'a [u8],
+    data: Option<&'a Frame>,
+}
+
+impl Asked<'_> {
+    fn is_change(&self) -> bool {
+        matches!(self.op, WRITE | CHANGE)
+    }
 }
 
 impl Client {
@@ -31,6 +67,45 @@ impl Client {
     /// importer, is away.
     pub async fn check(&self, import: u32, file: FileId) -> Result<bool, Errno> {
         self.call(import, CHECK, &Check { import, file }).await
+    }
+
+    /// Whether changes go through to the origin.
+    pub async fn is_writable(&self, import: u32) -> Result<bool, Errno> {
+        self.importer(import).await.map(|importer| importer.writable)
+    }
+
+    /// Writes bytes at the origin, as many as [`write_bytes_max`] at most: they are on its stable storage then. `fill`
+    /// copies them.
+    pub async fn write(
+        &self,
+        import: u32,
+        (file, offset): (FileId, u64),
+        user: &User,
+        (bytes, fill): (usize, impl FnOnce(&mut [u8])),
+    ) -> Result<(), Errno> {
+        assert!(bytes <= write_bytes_max(user), "a WRITE has one payload");
+        let change = changed(import, user, bytes);
+        let frame = self.frame(bytes, user, fill).await;
+        let body = Written { change, file, offset }.encode();
+        self.ask(import, Asked { op: WRITE, body: &body, data: Some(&frame) }).await.map(drop)
+    }
+
+    /// Makes a change at the origin: it is on its stable storage then. One that the origin has made, and the answer to
+    /// which was lost with the importer, is made again: EEXIST or ENOENT may tell of the first.
+    pub async fn change(&self, import: u32, user: &User, change: &Change<'_>) -> Result<(), Errno> {
+        let message = encoded(change);
+        let body = changed(import, user, message.len()).encode();
+        let copy = |into: &mut [u8]| into.copy_from_slice(&message);
+        let frame = self.frame(message.len(), user, copy).await;
+        self.ask(import, Asked { op: CHANGE, body: &body, data: Some(&frame) }).await.map(drop)
+    }
+
+    /// A frame with so many bytes, and the user's groups behind them.
+    async fn frame(&self, bytes: usize, user: &User, fill: impl FnOnce(&mut [u8])) -> Frame {
+        let mut frame = alloc(&self.cx, bytes + user.groups.len()).await;
+        fill(&mut frame[..bytes]);
+        frame[bytes..].copy_from_slice(&user.groups);
+        frame.freeze()
     }
 
     /// Has a range of a foreign file brought to the I/O servers. ESTALE: its version is another one.
@@ -58,15 +133,21 @@ impl Client {
     }
 
     async fn call(&self, import: u32, op: u16, body: &impl Message) -> Result<bool, Errno> {
+        self.ask(import, Asked { op, body: &body.encode(), data: None }).await
+    }
+
+    async fn ask(&self, import: u32, asked: Asked<'_>) -> Result<bool, Errno> {
         let begun = self.cx.now();
         let mut lost_since = None;
         loop {
-            let to = self.importer(import).await?;
-            let result = self.call_once(to, op, body).await;
+            let to = self.importer(import).await?.node;
+            let result = self.call_once(to, asked).await;
             let is_late = match result {
                 // another node has the importer's number by now
                 Ok(Err(Errno::EINVAL)) => self.is_lost(&mut lost_since),
                 Ok(answer) => return answer,
+                // the first execution may go on
+                Err(CallError::Deadline) if asked.is_change() => true,
                 Err(CallError::Deadline | CallError::Overloaded) => {
                     self.cx.now() >= begun + CHECK_PATIENCE
                 }
@@ -84,20 +165,20 @@ impl Client {
     async fn call_once(
         &self,
         to: NodeId,
-        op: u16,
-        body: &impl Message,
+        asked: Asked<'_>,
     ) -> Result<Result<bool, Errno>, CallError> {
-        let (data, into) = (self.cx.pieces(), self.cx.pieces());
+        let is_change = asked.is_change();
+        let data = asked.data.map(|frame| self.cx.piece(frame.clone()));
         let call = Call {
             to,
             channel: Channel::IMPORTS,
-            op,
-            once: false,
-            deadline: Some(ANSWER_SPAN),
-            body: &body.encode(),
-            data,
+            op: asked.op,
+            once: is_change,
+            deadline: Some(if is_change { CHECK_PATIENCE } else { ANSWER_SPAN }),
+            body: asked.body,
+            data: data.unwrap_or_else(|| self.cx.pieces()),
             trailer: &[],
-            into,
+            into: self.cx.pieces(),
         };
         let reply = self.cx.call(call).await?;
         let said = |body: &[u8]| Said::decode(body).map_err(|_| Errno::EPROTO);
@@ -109,16 +190,37 @@ impl Client {
         now >= *since.get_or_insert(now) + IMPORTER_PATIENCE
     }
 
-    async fn importer(&self, import: u32) -> Result<NodeId, Errno> {
-        if let Some(node) = self.importers.borrow().get(&import) {
-            return Ok(*node);
+    async fn importer(&self, import: u32) -> Result<Importer, Errno> {
+        if let Some(importer) = self.importers.borrow().get(&import) {
+            return Ok(*importer);
         }
         let record = self.names.get_xattr(&Who::ROOT, FileId::ROOT, &record_name(import)).await;
         // without a record nobody imports
         let record = record
             .map_err(|errno| if errno == Errno::ENODATA { Errno::EHOSTDOWN } else { errno })?;
         let known = Import::take(&mut Decoder::new(&record)).map_err(|_| Errno::EIO)?;
-        self.importers.borrow_mut().insert(import, known.importer);
-        Ok(known.importer)
+        let importer = Importer { node: known.importer, writable: known.writable };
+        self.importers.borrow_mut().insert(import, importer);
+        Ok(importer)
+    }
+}
+
+/// Bytes of a WRITE in the name of this user, at most: with groups it is even pages less.
+pub fn write_bytes_max(user: &User) -> usize {
+    PIECE_BYTES as usize - user.groups.len().next_multiple_of(wire::limits::BLOCK_BYTES)
+}
+
+fn changed(import: u32, user: &User, bytes: usize) -> Changed {
+    let bytes = u32::try_from(bytes).expect("a payload");
+    Changed { import, uid: user.uid, gid: user.gid, bytes }
+}
+
+/// A frame, once the pool has one.
+pub(crate) async fn alloc(cx: &Cx, bytes: usize) -> FrameMut {
+    loop {
+        match cx.frames().alloc_exact(bytes) {
+            Some(frame) => return frame,
+            None => cx.sleep(RETRY_PAUSE).await,
+        }
     }
 }

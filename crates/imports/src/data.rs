@@ -1,5 +1,6 @@
 //! Bytes of foreign files: pieces of them come from the origin and are kept at the I/O servers.
 
+use crate::client::alloc;
 use crate::limits::*;
 use crate::origin::version;
 use crate::pieces::Next;
@@ -77,10 +78,10 @@ impl Service {
             state.pieces.end(truncations, piece, result.is_ok());
             let there = state.pieces.there();
             let whole = there > 0 && there == state.size.div_ceil(PIECE_BYTES);
-            (whole && !state.kept.whole).then(|| {
-                state.kept.whole = true;
-                state.kept.clone()
-            })
+            let is_new = whole && !state.kept.whole;
+            state.kept.whole |= whole;
+            // what the manager was not told of yet is kept when it is
+            (is_new && state.unflushed.is_none()).then(|| state.kept.clone())
         };
         file.changed.notify_all();
         if let Some(kept) = is_whole {
@@ -93,8 +94,11 @@ impl Service {
     async fn keep_whole(&self, file: &Foreign, kept: &crate::protocol::Kept) -> Result<(), Errno> {
         self.keep(file.id, kept).await?;
         // another version may have come meanwhile
-        let now = file.state.borrow().kept.clone();
-        if now == *kept { Ok(()) } else { self.keep(file.id, &now).await }
+        let (now, is_told) = {
+            let state = file.state.borrow();
+            (state.kept.clone(), state.unflushed.is_none())
+        };
+        if now == *kept || !is_told { Ok(()) } else { self.keep(file.id, &now).await }
     }
 
     async fn bring(&self, file: &Rc<Foreign>, truncations: u32, piece: u64) -> Result<(), Errno> {
@@ -105,17 +109,22 @@ impl Service {
             return Err(Errno::EINVAL);
         }
         let data = self.read(file, range).await?;
-        let mut frame = loop {
-            match self.cx.frames().alloc_exact(data.len()) {
-                Some(frame) => break frame,
-                None => self.cx.sleep(RETRY_PAUSE).await,
-            }
-        };
-        frame.copy_from_slice(&data);
-        drop(data);
+        self.store(file, truncations, start, &data).await
+    }
+
+    /// Has bytes on stable storage of the I/O servers.
+    pub(crate) async fn store(
+        &self,
+        file: &Foreign,
+        truncations: u32,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<(), Errno> {
+        let mut frame = alloc(&self.cx, data.len()).await;
+        frame.copy_from_slice(data);
         let frame = frame.freeze();
         for _ in 0..WRITE_ATTEMPTS {
-            match self.write(file, truncations, start, frame.clone()).await {
+            match self.write(file, truncations, offset, frame.clone()).await {
                 Err(Errno::ESTALE | Errno::EAGAIN) => self.learn_layout(file, truncations).await?,
                 result => return result,
             }

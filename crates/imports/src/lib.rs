@@ -1,8 +1,8 @@
 //! Imports: directories that are caches of exports of other NFS servers, the *origins*.
 //!
 //! ```text
-//!   files of a client ─► Client ─ CHECK, FETCH ─► Service (the importer) ─► nfs::client::session ─► origin
-//!          │                                         │ names, attributes: names::Client
+//!   files of a client ─► Client ─ CHECK, FETCH, ... ─► Service (the importer) ─► nfs::client::session ─► origin
+//!          │                                              │ names, attributes: names::Client
 //!          └──── blocks: stripe::Client ──► I/O servers ◄── pieces: stripe::Client
 //! ```
 //!
@@ -15,10 +15,16 @@
 //! A version of a file is the origin's mtime, ctime and size. When it changes, the importer raises the file's truncate
 //! generation, so that the I/O servers refuse readers of the old one.
 //!
-//! Invariant: under one truncate generation all bytes that are *there* are of one version. A reader that had a piece
-//! fetched for a generation, and finds the same generation after it has read, has read that version.
+//! Changes are calls of the importer to the origin (WRITE, CHANGE), which are answered when the origin has them on
+//! stable storage. One that found the version that is known makes the next one without another generation: what is
+//! there is written over too.
+//!
+//! Invariant: under one truncate generation all bytes that are *there* are of one version, and of what was written
+//! through since. A reader that had a piece fetched for a generation, and finds the same generation after it has read,
+//! has read that.
 #![forbid(unsafe_code)]
 
+mod changes;
 mod client;
 mod data;
 pub mod limits;
@@ -28,8 +34,8 @@ mod pieces;
 mod protocol;
 mod service;
 
-pub use client::Client;
+pub use client::{Client, User, write_bytes_max};
 pub use mirror::empty;
 pub use origin::Origin;
-pub use protocol::{Import, record_name};
-pub use service::{Config, Service};
+pub use protocol::{Change, Import, record_name};
+pub use service::{As, Config, Service};

@@ -16,6 +16,8 @@ pub const WHOLE_MAX: usize = 1 << 16;
 pub const NAMES_AT_ONCE: usize = 16;
 /// Bytes of one part of a listing of the origin's.
 pub const LISTING_BYTES: u32 = 64 << 10;
+/// Bytes of a WRITE that every origin takes, whatever it says.
+pub const WRITE_BYTES_MIN: u32 = 512;
 /// Pause before a call that the origin answered with JUKEBOX is made again.
 pub const JUKEBOX_PAUSE: Duration = Duration::from_millis(500);
 /// Attempts at writing a piece that an I/O server forgot by a restart, or whose layout has changed.

@@ -93,14 +93,18 @@ impl Service {
         Ok(())
     }
 
-    async fn drop_name(&self, directory: FileId, entry: &ListingEntry) -> Result<(), Errno> {
+    pub(crate) async fn drop_name(
+        &self,
+        directory: FileId,
+        entry: &ListingEntry,
+    ) -> Result<(), Errno> {
         let gone = remove(&self.names, directory, entry).await?;
         gone.into_iter().for_each(|id| self.forget(id));
         Ok(())
     }
 
     /// Makes our name the origin's, whose attributes are of the time `asked`.
-    async fn adopt(
+    pub(crate) async fn adopt(
         &self,
         directory: FileId,
         listed: &Listed,

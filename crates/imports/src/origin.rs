@@ -1,5 +1,9 @@
 //! The origin as the importer asks it: calls of NFS that wait for their replies.
 
+mod changing;
+
+pub(crate) use changing::{Made, New, Place, version_before};
+
 use crate::limits::*;
 use crate::protocol::Version;
 use nfs::client::session::{Finished, Session};
@@ -27,6 +31,8 @@ pub struct Origin {
     /// It is away, and is not asked again before this.
     away: Cell<Option<Time>>,
     log: Box<dyn Fn(&str)>,
+    /// Bytes of a WRITE, at most, once the origin has said it.
+    write_max: Cell<Option<u32>>,
 }
 
 /// A name of a directory of the origin's.
@@ -73,7 +79,8 @@ impl Origin {
     ) -> Origin {
         let calls = Semaphore::new(cx, SESSION_CALLS_MAX);
         let (cx, away, log) = (cx.clone(), Cell::new(None), Box::new(log));
-        Origin { cx, session, finished, calls, caller, name, away, log }
+        let write_max = Cell::default();
+        Origin { cx, session, finished, calls, caller, name, away, log, write_max }
     }
 
     /// The handle of the export; EHOSTDOWN when it is not to be had soon.
@@ -144,10 +151,20 @@ impl Origin {
         args: Args<'_>,
         take: impl Fn(Results<'_>) -> Result<T, Errno>,
     ) -> Result<T, Errno> {
+        self.call_as(&self.caller, &args.into(), take).await
+    }
+
+    /// The same in the name of `caller`.
+    async fn call_as<T>(
+        &self,
+        caller: &Caller,
+        request: &Request<'_>,
+        take: impl Fn(Results<'_>) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
         let _permit = self.calls.acquire(1).await;
         let deadline = self.cx.now() + self.patience()?;
         loop {
-            let finished = self.finish(&args.into(), deadline).await?;
+            let finished = self.finish(caller, request, deadline).await?;
             let results = finished.results().ok_or_else(|| self.is_away())?;
             self.is_back();
             let results = results.map_err(|_| Errno::EPROTO)?;
@@ -158,9 +175,14 @@ impl Origin {
         }
     }
 
-    async fn finish(&self, request: &Request<'_>, deadline: Time) -> Result<Finished, Errno> {
+    async fn finish(
+        &self,
+        caller: &Caller,
+        request: &Request<'_>,
+        deadline: Time,
+    ) -> Result<Finished, Errno> {
         let now = self.cx.now();
-        let made = self.session.borrow_mut().call(&self.caller, request, deadline, now);
+        let made = self.session.borrow_mut().call(caller, request, deadline, now);
         let xid = made.map_err(|_| Errno::EAGAIN)?; // there are as many permits as calls
         loop {
             let round = self.finished.wait();
@@ -198,7 +220,7 @@ impl Origin {
         .await
     }
 
-    async fn look_up(&self, dir: &[u8], name: &[u8]) -> Result<Option<Listed>, Errno> {
+    pub(crate) async fn look_up(&self, dir: &[u8], name: &[u8]) -> Result<Option<Listed>, Errno> {
         let place = DirOpArgs { dir: Handle(dir), name: Path(name) };
         let found = self
             .call(Args::Lookup(place), |results| match results {

@@ -25,6 +25,8 @@ pub struct Pieces {
     version: u32,
     there: BTreeSet<u64>,
     fetched: BTreeSet<u64>,
+    /// Of these, what was written over at the origin since they were asked for.
+    spoiled: BTreeSet<u64>,
 }
 
 impl Pieces {
@@ -47,6 +49,20 @@ impl Pieces {
     pub fn is_next(&self, piece: u64) -> bool {
         let idle = !self.there.contains(&piece) && !self.fetched.contains(&piece);
         idle && piece > 0 && self.there.contains(&(piece - 1))
+    }
+
+    /// Whether nothing is there or on its way.
+    pub fn is_empty(&self) -> bool {
+        self.there.is_empty() && self.fetched.is_empty()
+    }
+
+    /// A piece is written over at the origin; whether it is there, and is to be written over too. What is on its way
+    /// may be of before.
+    pub fn overwrite(&mut self, piece: u64) -> bool {
+        if self.fetched.contains(&piece) {
+            self.spoiled.insert(piece);
+        }
+        self.there.contains(&piece)
     }
 
     /// Another version begins, of which nothing is there.
@@ -72,7 +88,7 @@ impl Pieces {
             return;
         }
         assert!(self.fetched.remove(&piece), "a fetch ends that was begun");
-        if is_there {
+        if !self.spoiled.remove(&piece) && is_there {
             self.there.insert(piece);
         }
     }
@@ -102,5 +118,18 @@ mod tests {
         pieces.begin_version(4);
         pieces.end(3, 5, true);
         assert_eq!((pieces.want(3, 5), pieces.want(4, 5)), (Next::Changed, Next::Fetch));
+    }
+
+    #[test]
+    fn what_is_written_over_while_it_is_fetched_is_fetched_again() {
+        let mut pieces = Pieces::new(3);
+        assert!(pieces.is_empty());
+        assert_eq!(pieces.want(3, 0), Next::Fetch);
+        assert!(!pieces.overwrite(0) && !pieces.is_empty());
+        pieces.end(3, 0, true);
+        assert_eq!(pieces.want(3, 0), Next::Fetch);
+        pieces.end(3, 0, true);
+        assert!(pieces.overwrite(0) && !pieces.overwrite(1));
+        assert_eq!(pieces.want(3, 0), Next::Read);
     }
 }

@@ -4,17 +4,27 @@
 //! | --- | --- | --- |
 //! | CHECK | import 4, file 8 | whether anything of it has changed 1 |
 //! | FETCH | import 4, file 8, truncate generation 4, piece 8 | whether all of the file is there 1 |
+//! | WRITE | import 4, user 4, group 4, bytes 4, file 8, offset 8 | yes 1 |
+//! | CHANGE | import 4, user 4, group 4, bytes 4 | yes 1 |
+//!
+//! With WRITE comes the data, with CHANGE a [`Change`], so many bytes of either; behind them come the user's
+//! supplementary groups, each as 4 bytes. Both are executed once, and are on the origin's stable storage when they are
+//! answered.
 //!
 //! EINVAL: this node is not the import's importer. ESTALE: the origin has the file no longer, or, of FETCH, the version
-//! is another one. EHOSTDOWN: the origin is away.
+//! is another one. EHOSTDOWN: the origin is away. EROFS: changes do not go through to it. All else is the origin's.
 
-use wire::field::fields;
-use wire::{FileId, NodeId, Wall};
+use wire::field::{Field, Output, fields};
+use wire::{Decoder, FileId, NodeId, SetAttr, Short, Wall};
 
 /// Has a file compared with the origin's.
 pub const CHECK: u16 = 1;
 /// Has a piece of a file brought to the I/O servers.
 pub const FETCH: u16 = 2;
+/// Writes bytes at the origin.
+pub const WRITE: u16 = 3;
+/// Changes names or attributes at the origin.
+pub const CHANGE: u16 = 4;
 
 /// Extended attribute of a foreign file: [`Kept`].
 pub const ORIGIN: &[u8] = b"trusted.trapeze.origin";
@@ -42,7 +52,80 @@ pub struct Fetch {
 }
 fields!(Fetch { import, file, truncations, piece });
 
-/// Either's answer.
+/// Arguments of WRITE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    pub change: Changed,
+    pub file: FileId,
+    pub offset: u64,
+}
+fields!(Written { change, file, offset });
+
+/// Arguments of CHANGE, and what a WRITE begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Changed {
+    pub import: u32,
+    pub uid: u32,
+    pub gid: u32,
+    /// Length of the data, or of the encoded change.
+    pub bytes: u32,
+}
+fields!(Changed { import, uid, gid, bytes });
+
+macro_rules! changes {
+    ($($(#[$doc:meta])* $name:ident = $tag:literal { $($field:ident: $kind:ty),* $(,)? })*) => {
+        /// A change at the origin.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        #[allow(missing_docs)] // the fields are those of the procedures
+        pub enum Change<'a> {
+            $($(#[$doc])* $name { $($field: $kind),* }),*
+        }
+
+        impl<'a> Field<'a> for Change<'a> {
+            fn put(&self, out: &mut impl Output) {
+                match self {
+                    $(Change::$name { $($field),* } => {
+                        Field::put(&($tag as u8), out);
+                        $(Field::put($field, out);)*
+                    })*
+                }
+            }
+            fn take(input: &mut Decoder<'a>) -> Result<Change<'a>, Short> {
+                match u8::take(input)? {
+                    $($tag => Ok(Change::$name { $($field: Field::take(input)?),* }),)*
+                    _ => Err(Short),
+                }
+            }
+        }
+    };
+}
+
+changes! {
+    /// SETATTR.
+    Set = 1 { file: FileId, changes: SetAttr }
+    /// CREATE of a file that may be there already.
+    Create = 2 { parent: FileId, name: &'a [u8], mode: u32 }
+    /// CREATE by a verifier, which stays until attributes are set.
+    CreateOnce = 3 { parent: FileId, name: &'a [u8], verifier: [u8; 8] }
+    /// The same, with permissions: EEXIST where it is there, also by the same verifier once these were set.
+    CreateNew = 4 { parent: FileId, name: &'a [u8], verifier: [u8; 8], mode: u32 }
+    /// MKDIR.
+    MakeDirectory = 5 { parent: FileId, name: &'a [u8], mode: u32 }
+    /// SYMLINK.
+    Symlink = 6 { parent: FileId, name: &'a [u8], target: &'a [u8] }
+    /// MKNOD.
+    MakeNode = 7 { parent: FileId, name: &'a [u8], mode: u32, rdev: u32 }
+    /// REMOVE.
+    Remove = 8 { parent: FileId, name: &'a [u8] }
+    /// RMDIR.
+    RemoveDirectory = 9 { parent: FileId, name: &'a [u8] }
+    /// RENAME.
+    Rename = 10 { parent: FileId, name: &'a [u8], new_parent: FileId, new_name: &'a [u8] }
+    /// LINK.
+    Link = 11 { file: FileId, parent: FileId, name: &'a [u8] }
+}
+
+/// The answer of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Said {
     pub yes: bool,
@@ -56,10 +139,12 @@ pub struct Import {
     pub importer: NodeId,
     /// The directory.
     pub directory: FileId,
+    /// Changes go through to the origin.
+    pub writable: bool,
     /// The origin, for people: `nfs://HOST/EXPORT`.
     pub origin: Box<[u8]>,
 }
-fields!(Import { importer, directory, origin });
+fields!(Import { importer, directory, writable, origin });
 
 /// Tells two states of an origin's file apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,8 +181,26 @@ mod tests {
             Version { mtime: Wall { seconds: 5, nanos: 7 }, size: 9, ..Version::default() };
         let kept = Kept { handle: [1, 2, 3].into(), version, truncations: 4, whole: true };
         assert_eq!(Kept::take(&mut Decoder::new(&encoded(&kept))), Ok(kept));
-        let import =
-            Import { importer: NodeId(7), directory: FileId(8), origin: (*b"nfs://h/e").into() };
+        let (importer, directory, origin) = (NodeId(7), FileId(8), (*b"nfs://h/e").into());
+        let import = Import { importer, directory, writable: true, origin };
         assert_eq!(Import::take(&mut Decoder::new(&encoded(&import))), Ok(import));
+    }
+
+    #[test]
+    fn changes_come_back() {
+        let (parent, name) = (FileId(7), &b"name"[..]);
+        let all = [
+            Change::Set {
+                file: FileId(8),
+                changes: SetAttr { size: Some(9), ..SetAttr::default() },
+            },
+            Change::CreateNew { parent, name, verifier: [3; 8], mode: 0o640 },
+            Change::Rename { parent, name, new_parent: FileId(9), new_name: b"other" },
+            Change::Link { file: FileId(8), parent, name },
+        ];
+        for change in all {
+            assert_eq!(Change::take(&mut Decoder::new(&encoded(&change))), Ok(change));
+        }
+        assert!(Change::take(&mut Decoder::new(&[99])).is_err());
     }
 }

@@ -1,12 +1,12 @@
 //! The importer: a service that compares files with the origin's, and brings their bytes.
 
 use crate::limits::*;
-use crate::origin::{Origin, changes, version};
+use crate::origin::{Origin, changes, version, version_before};
 use crate::pieces::Pieces;
-use crate::protocol::{CHECK, Check, FETCH, Fetch, Kept, ORIGIN, Said, Version};
+use crate::protocol::{CHANGE, CHECK, Check, FETCH, Fetch, Kept, ORIGIN, Said, Version, WRITE};
 use names::{Entry, Who};
 use nfs::convert::file_kind;
-use nfs::v3::Fattr;
+use nfs::v3::{Fattr, WccData};
 use node::{Answer, Cx, Notify, Request, Semaphore};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -27,6 +27,17 @@ pub struct Config {
     pub belief: Duration,
     /// While the origin is away, what is known of it is told on.
     pub stale_ok: bool,
+    /// In whose name changes go through to the origin; `None`: they do not.
+    pub changes: Option<As>,
+}
+
+/// The user of changes at the origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum As {
+    /// Whoever makes them here.
+    Caller,
+    /// The one that the origin is asked as.
+    Importer,
 }
 
 /// A running importer.
@@ -66,6 +77,17 @@ pub(crate) struct State {
     last: Result<(), Errno>,
     /// The manager may lose its truncate generation by a power cut.
     pub unsynced: bool,
+    /// The length as the manager has it.
+    pub told_size: u64,
+    /// Attributes after changes of ours, of which the manager was not told yet.
+    pub unflushed: Option<Fattr>,
+}
+
+impl State {
+    /// Whether bytes of it are at the I/O servers, or on their way.
+    pub fn is_cached(&self) -> bool {
+        self.kept.whole || !self.pieces.is_empty()
+    }
 }
 
 impl Deref for Service {
@@ -86,6 +108,8 @@ impl Foreign {
             asked: None,
             last: Ok(()),
             unsynced: true,
+            told_size: entry.attr.size,
+            unflushed: None,
         };
         let (id, kind) = (entry.attr.file, entry.attr.kind);
         Foreign {
@@ -102,15 +126,13 @@ impl Foreign {
         &self,
         work: impl Future<Output = Result<T, Errno>>,
     ) -> Result<T, Errno> {
-        assert!(!self.busy.replace(true), "one comparison of a file at a time");
+        self.begin_turn();
         let result = work.await;
-        self.busy.set(false);
-        self.state.borrow_mut().last = result.as_ref().map(drop).map_err(|errno| *errno);
-        self.changed.notify_all();
+        self.end_turn(result.as_ref().map(drop).map_err(|errno| *errno));
         result
     }
 
-    /// Runs `work` when no comparison of the file is under way.
+    /// Runs `work` when no comparison of the file, nor a change, is under way.
     pub async fn in_turn<T>(
         &self,
         work: impl Future<Output = Result<T, Errno>>,
@@ -118,7 +140,46 @@ impl Foreign {
         while self.busy.get() {
             self.changed.wait().await;
         }
-        self.exclusively(work).await
+        self.begin_turn();
+        let result = work.await;
+        // its error is its own: a comparison that waits asks itself
+        self.end_turn(Ok(()));
+        result
+    }
+
+    fn begin_turn(&self) {
+        assert!(!self.busy.replace(true), "one comparison or change of a file at a time");
+    }
+
+    fn end_turn(&self, result: Result<(), Errno>) {
+        self.busy.set(false);
+        self.state.borrow_mut().last = result;
+        self.changed.notify_all();
+    }
+
+    /// The origin's handle.
+    pub fn handle(&self) -> Box<[u8]> {
+        self.state.borrow().kept.handle.clone()
+    }
+
+    /// Whether a change of ours was the only one since the version that is known, or nothing of that is cached.
+    pub fn is_alone(&self, wcc: &WccData) -> bool {
+        let state = self.state.borrow();
+        let is_next = version_before(wcc) == Some(state.kept.version);
+        is_next || self.kind != FileKind::Directory && !state.is_cached()
+    }
+
+    /// A change of ours has left these attributes: the version that is cached has become this one.
+    pub fn note_own(&self, fattr: &Fattr) {
+        let mut state = self.state.borrow_mut();
+        (state.kept.version, state.size) = (version(fattr), fattr.size);
+        state.unflushed = Some(*fattr);
+    }
+
+    /// What is cached may be of another version: it is compared, and is another one, when it is asked for next.
+    pub fn forget_version(&self) {
+        let mut state = self.state.borrow_mut();
+        (state.kept.version, state.asked, state.unflushed) = (Version::default(), None, None);
     }
 
     /// Pieces of all of it.
@@ -151,7 +212,7 @@ impl Service {
         let inner = Inner { cx, config, names, objects, origin, files, fetches };
         let service = Service(Rc::new(inner));
         // comparing or fetching twice is as good as once
-        service.cx.set_pure(Channel::IMPORTS, |_| true);
+        service.cx.set_pure(Channel::IMPORTS, |op| !matches!(op, WRITE | CHANGE));
         for _ in 0..SERVICE_LOOPS {
             service.cx.spawn("imports", service.clone().serve_loop());
         }
@@ -169,21 +230,27 @@ impl Service {
     }
 
     async fn serve(&self, request: &Request) -> Result<bool, Errno> {
-        let own = |import| if import == self.config.import { Ok(()) } else { Err(Errno::EINVAL) };
         match request.op {
             CHECK => {
                 let Check { import, file } =
                     Check::decode(&request.body).map_err(|_| Errno::EPROTO)?;
-                own(import)?;
+                self.check_own(import)?;
                 self.check(file).await
             }
             FETCH => {
                 let fetch = Fetch::decode(&request.body).map_err(|_| Errno::EPROTO)?;
-                own(fetch.import)?;
+                self.check_own(fetch.import)?;
                 self.fetch(fetch.file, fetch.truncations, fetch.piece).await
             }
+            WRITE => self.serve_write(request).await.map(|()| true),
+            CHANGE => self.serve_change(request).await.map(|()| true),
             _ => Err(Errno::EOPNOTSUPP),
         }
+    }
+
+    /// EINVAL: the import is another one.
+    pub(crate) fn check_own(&self, import: u32) -> Result<(), Errno> {
+        if import == self.config.import { Ok(()) } else { Err(Errno::EINVAL) }
     }
 
     /// Compares a file with the origin's, unless what is known is young. Whether it may have changed meanwhile.
@@ -195,7 +262,11 @@ impl Service {
             // asked after the client wanted to know is young whatever is believed
             let is_young = |at: Time| at >= arrived || self.cx.now().since(at) < self.config.belief;
             if asked.is_some_and(is_young) {
-                return Ok(waited);
+                let is_told = file.state.borrow().unflushed.is_none();
+                if !is_told {
+                    file.in_turn(self.flush(&file)).await?;
+                }
+                return Ok(waited || !is_told);
             }
             if !file.busy.get() {
                 break;
@@ -224,7 +295,10 @@ impl Service {
                 file.note_asked(asked);
                 Ok(changed)
             }
-            Err(Errno::EHOSTDOWN) if self.config.stale_ok => Ok(false),
+            Err(Errno::EHOSTDOWN) if self.config.stale_ok => {
+                let is_told = file.state.borrow().unflushed.is_none();
+                self.flush(file).await.map(|()| !is_told)
+            }
             Err(Errno::ESTALE) => {
                 if file.id == self.config.root {
                     self.origin.remount();
@@ -251,7 +325,8 @@ impl Service {
         }
         let now = version(fattr);
         if file.state.borrow().kept.version == now {
-            return Ok(false);
+            let is_told = file.state.borrow().unflushed.is_none();
+            return self.flush(file).await.map(|()| !is_told);
         }
         match file.kind {
             FileKind::Directory => self.list(file, fattr, now).await?,
@@ -281,6 +356,7 @@ impl Service {
             (state.kept.version, state.kept.whole) = (now, false);
             state.kept.truncations = entry.truncations;
             (state.size, state.layout) = (entry.attr.size, entry.layout);
+            (state.told_size, state.unflushed) = (entry.attr.size, None);
             state.pieces.begin_version(entry.truncations);
             state.unsynced = true;
             state.kept.clone()

@@ -75,6 +75,14 @@ impl<'a> Who<'a> {
         Who { basis, ..self }
     }
 
+    /// Supplementary groups, each as 4 bytes; none where a kernel has decided, which does not tell them.
+    pub fn groups(&self) -> &'a [u8] {
+        match self.basis {
+            Basis::Groups(groups) => groups,
+            Basis::Kernel(_) => &[],
+        }
+    }
+
     pub(crate) fn with_basis(uid: u32, gid: u32, basis: Basis<'a>) -> Who<'a> {
         Who { uid, gid, basis }
     }

@@ -95,7 +95,7 @@ pub fn wall(time: NfsTime) -> Option<Wall> {
 }
 
 /// Major and minor number of a Linux device number of 32 bits (`new_encode_dev`).
-fn numbers(rdev: u32) -> NodeNumbers {
+pub fn numbers(rdev: u32) -> NodeNumbers {
     NodeNumbers { major: rdev >> 8 & 0xfff, minor: rdev & 0xff | rdev >> 12 & 0xfff00 }
 }
 

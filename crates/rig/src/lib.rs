@@ -1,11 +1,12 @@
 //! Shared pieces of several crates' tests: packets between endpoints, nodes on a bad link, counted allocations, copied
-//! executables, and notes of tests that cannot run here.
+//! executables, a foreign NFS server, and notes of tests that cannot run here.
 //!
 //! It is for tests only: crates name it among their dev-dependencies. It is not a world: it has no clock, no faults of
 //! its own and no checkers; those are `sim`'s.
 
 mod counting;
 mod ending;
+pub mod ganesha;
 pub mod holes;
 mod net;
 mod packet;

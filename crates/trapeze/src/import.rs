@@ -10,13 +10,14 @@
 mod record;
 mod source;
 
+pub use imports::As;
 pub use record::remove;
 pub use source::{BadSource, Source};
 
 use crate::machine::{self, Running, Setup};
 use crate::serve::{self, ServeError};
 use crate::stopper::Stopper;
-use imports::{Config, Origin, Service};
+use imports::{Config, Import, Origin, Service};
 use live::clock;
 use nfs::client::Caller;
 use nfs::client::session::Session;
@@ -27,7 +28,7 @@ use std::cell::{Cell, RefCell};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
-use wire::Errno;
+use wire::{Errno, FileId};
 
 /// How long an attribute is believed between the importer and a program: by the files of a client, and by its kernel.
 const ON_THE_WAY: Duration =
@@ -46,6 +47,8 @@ pub struct Plan {
     pub attributes: Duration,
     /// While the origin is away, what is known of it is told on.
     pub stale_ok: bool,
+    /// In whose name changes go through to the origin; `None`: the import is read only.
+    pub changes: Option<As>,
     /// User and group that the origin is asked as.
     pub user: (u32, u32),
     /// Where other machines reach the importer.
@@ -114,10 +117,17 @@ pub fn serve(running: &mut Running, plan: &Plan) -> Result<Importing, ServeError
         return Err(ImportError::Origin(name, why).into());
     }
     let (directory, node) = (plan.directory.clone(), cx.id());
-    let opened = record::open(names.clone(), directory, name, node);
+    let import = Import {
+        importer: node,
+        directory: FileId(0), // not known yet
+        writable: plan.changes.is_some(),
+        origin: name.into_bytes().into(),
+    };
+    let opened = record::open(names.clone(), directory, import);
     let Known { import, root } = running.host.block_on(opened)??;
     let belief = plan.attributes - ON_THE_WAY;
-    let config = Config { import, root, belief, stale_ok: plan.stale_ok };
+    let (stale_ok, changes) = (plan.stale_ok, plan.changes);
+    let config = Config { import, root, belief, stale_ok, changes };
     let service = Service::start(&cx, config, (names.clone(), objects), origin);
     let replaced = Rc::new(Cell::new(false));
     let told = replaced.clone();

@@ -1,5 +1,9 @@
 //! Imports of exports of other servers: of a cluster of ours, which counts what is asked of it.
 
+mod ganesha;
+mod telling;
+mod writes;
+
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -66,6 +70,7 @@ fn plan(source: Source) -> Plan {
         directory: DIRECTORY.into(),
         attributes: Duration::from_secs(2),
         stale_ok: false,
+        changes: None,
         user: (0, 0),
         listen: None,
     }

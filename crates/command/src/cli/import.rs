@@ -1,7 +1,7 @@
 //! Arguments of `trapeze import`.
 
 use super::ClusterArgs;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
 use trapeze::flags::Wait;
@@ -9,7 +9,7 @@ use trapeze::size::Size;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A file server's export, read by all machines of the cluster, each block fetched once:\n  trapeze import nfs://fileserver/export /imports/fileserver\n\nThe import is read only. It is there as long as this runs; started again, it goes on with what is cached.\nPorts that are not named are asked of the server's port mapper."
+    after_help = "A file server's export, read by all machines of the cluster, each block fetched once:\n  trapeze import nfs://fileserver/export /imports/fileserver\n\nThe import is read only without --write. It is there as long as this runs; started again, it goes on with what is cached.\nPorts that are not named are asked of the server's port mapper."
 )]
 pub struct ImportExport {
     /// The export: nfs://HOST[:PORT]/EXPORT[?mountport=PORT]
@@ -26,10 +26,13 @@ pub struct ImportExport {
     /// While the origin does not answer, go on with what is cached
     #[arg(long)]
     pub stale_ok: bool,
-    /// User that the origin is asked as; default: this process's
+    /// Changes go to the origin, and are on its stable storage before they are answered; default: read only
+    #[arg(long, value_enum)]
+    pub write: Option<Writes>,
+    /// User that the origin is asked as, by default this process's; changes too, by default their maker's
     #[arg(long, value_name = "N")]
     pub uid: Option<u32>,
-    /// Group that the origin is asked as; default: this process's
+    /// Group, likewise
     #[arg(long, value_name = "N")]
     pub gid: Option<u32>,
     /// Where other machines of the cluster reach this process
@@ -47,6 +50,13 @@ pub struct ImportExport {
     /// Run on this processor only
     #[arg(long, value_name = "CPU")]
     pub cpu: Option<usize>,
+}
+
+/// How an import is written.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Writes {
+    /// Nothing is written behind
+    Through,
 }
 
 /// A time: a number with ms, s or m.

@@ -7,7 +7,6 @@ use nfs::client::{Caller, Request};
 use node::Notify;
 use sockets::foreign::{Foreign, Sessions};
 use std::net::{Shutdown, TcpListener};
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -212,87 +211,15 @@ fn cut_connections_lose_no_call_and_repeat_none() {
     assert!(reconnects > 0 && cutter.cuts.load(Ordering::SeqCst) >= reconnects);
 }
 
-/// Set in the process that runs in a network of its own.
-const INSIDE: &str = "TRAPEZE_TEST_INSIDE";
-
-/// A process that ends with this.
-struct Child(std::process::Child);
-
-impl Drop for Child {
-    fn drop(&mut self) {
-        let _ = (self.0.kill(), self.0.wait());
-    }
-}
-
-/// Starts a server and waits until it listens at `port`.
-fn start(command: &mut Command, port: u16) -> Child {
-    let mut child = Child(command.spawn().unwrap());
-    let late = clock::now() + PATIENCE;
-    while TcpStream::connect(("127.0.0.1", port)).is_err() {
-        assert!(child.0.try_wait().unwrap().is_none() && clock::now() < late, "{command:?}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    child
-}
-
-fn shell(line: &str) {
-    assert!(Command::new("sh").args(["-c", line]).status().unwrap().success(), "{line}");
-}
-
-/// In network and mount namespaces of its own, with rpcbind and one export.
-fn serve_with_ganesha(dir: &std::path::Path) -> [Child; 2] {
-    shell("mount -t tmpfs tmpfs /run && ip link set lo up");
-    shell("ip link add here type veth peer name there && ip addr add 192.0.2.1/24 dev here");
-    shell("ip link set here up && ip link set there up");
-    let rpcbind = start(Command::new("rpcbind").arg("-f"), 111);
-    let (config, root) = (dir.join("ganesha.conf"), dir.join("export"));
-    std::fs::create_dir(&root).unwrap();
-    let (dir, path) = (dir.display(), root.display());
-    let text = format!(
-        "NFS_CORE_PARAM {{ Protocols = 3; Enable_NLM = false; Enable_RQUOTA = false; }}\n\
-         DIRECTORY_SERVICES {{ UseGetpwnam = true; }}\n\
-         NFSV4 {{ Graceless = true; RecoveryBackend = fs; RecoveryRoot = \"{dir}\"; }}\n\
-         EXPORT {{ Export_Id = 1; Path = {path}; Pseudo = /1; Access_Type = RW; Squash = None; \
-         SecType = sys; Protocols = 3; Transports = TCP; FSAL {{ Name = VFS; }} }}\n\
-         LOG {{ Default_Log_Level = WARN; }}\n"
-    );
-    std::fs::write(&config, text).unwrap();
-    let mut ganesha = Command::new("ganesha.nfsd");
-    ganesha
-        .args(["-F", "-L", "STDOUT", "-f"])
-        .arg(&config)
-        .arg("-p")
-        .arg(root.with_extension("pid"));
-    [rpcbind, start(&mut ganesha, 2049)]
-}
-
 /// Its ports are found by rpcbind.
 #[test]
 fn files_of_nfs_ganesha_are_written_and_read() {
-    let name = "foreign::files_of_nfs_ganesha_are_written_and_read";
-    if std::env::var_os(INSIDE).is_none() {
-        if ["ganesha.nfsd", "rpcbind", "unshare", "ip"].into_iter().any(is_missing) {
-            return rig::lacking("nfs-ganesha, rpcbind, unshare or ip is not installed");
-        }
-        let apart = |program: &str| {
-            let mut unshare = Command::new("unshare");
-            unshare.args(["--net", "--mount", "--", program]);
-            unshare
-        };
-        if !apart("true").output().unwrap().status.success() {
-            return rig::skip("namespaces of a network may not be made");
-        }
-        let program = std::env::current_exe().unwrap();
-        let mut inside = apart(program.to_str().unwrap());
-        let inside = inside.args([name, "--exact", "--nocapture"]).env(INSIDE, "1").output();
-        let output = inside.unwrap();
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success() && said.contains("1 passed"), "{said}");
+    if !rig::ganesha::is_apart("foreign::files_of_nfs_ganesha_are_written_and_read") {
         return;
     }
     let dir = std::env::temp_dir().join(format!("trapeze-foreign-{}", std::process::id()));
     std::fs::create_dir(&dir).unwrap();
-    let servers = serve_with_ganesha(&dir);
+    let server = rig::ganesha::Ganesha::start(&dir);
     let path = dir.join("export").display().to_string().into_bytes();
     let here = target(SocketAddr::from(([127, 0, 0, 1], 2049)));
     let target = Target { path, nfs_port: None, mount_port: None, ..here };
@@ -303,13 +230,6 @@ fn files_of_nfs_ganesha_are_written_and_read() {
         assert!(calls.read(&file, 512 << 10).await == data);
     });
     assert!(std::fs::read(dir.join("export/file")).unwrap() == pattern(512 << 10));
-    drop(servers);
+    drop(server);
     std::fs::remove_dir_all(&dir).unwrap();
-}
-
-fn is_missing(program: &str) -> bool {
-    Command::new("sh")
-        .args(["-c", &format!("command -v {program}")])
-        .output()
-        .is_ok_and(|found| !found.status.success())
 }

@@ -27,8 +27,7 @@ fn volume(what: &'static str) -> impl Fn(Errno) -> ImportError {
 pub async fn open(
     names: names::Client,
     directory: PathBuf,
-    origin: String,
-    importer: NodeId,
+    record: Import,
 ) -> Result<Known, ImportError> {
     let refused = |why: &str| ImportError::Directory(directory.clone(), why.to_string());
     let (parent, name) = parent(&names, &directory).await?;
@@ -36,10 +35,8 @@ pub async fn open(
         Err(Errno::ENOENT) => None,
         found => Some(found.map_err(volume("looking for the directory"))?.attr),
     };
-    let origin: Box<[u8]> = origin.into_bytes().into();
     let Some(root) = root else {
-        return begin(&names, (parent, &name), Import { importer, directory: FileId(0), origin })
-            .await;
+        return begin(&names, (parent, &name), record).await;
     };
     let other =
         || refused("it is there already, and is no import: name a directory that is not there");
@@ -49,13 +46,13 @@ pub async fn open(
         Some(known) if known.directory != root.file => {
             return Err(refused("it is within another import"));
         }
-        Some(known) if known.origin != origin => {
+        Some(known) if known.origin != record.origin => {
             let text = String::from_utf8_lossy(&known.origin).into_owned();
             return Err(refused(&format!("it is an import of {text}")));
         }
         _ => {}
     }
-    let record = Import { importer, directory: root.file, origin };
+    let record = Import { directory: root.file, ..record };
     put(&names, import, &record, 0).await.map_err(volume("writing the record of the import"))?;
     names.sync().await.map_err(volume("writing the record of the import"))?;
     Ok(Known { import, root: root.file })
