@@ -144,6 +144,8 @@ pub enum NfsCalls {
     Create,
     /// Removal of the names that CREATE made: with it
     Remove,
+    /// To another directory; and between two of four managers, beside within one
+    Rename,
     /// 8 KiB
     Read8,
     /// 64 KiB

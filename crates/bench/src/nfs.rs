@@ -1,145 +1,29 @@
 //! `trapeze bench nfs`: calls of NFSv3 to a machine of ours and to nfs-ganesha (VFS), with one client, in turns.
 //!
 //! The client is this thread: it keeps `depth` calls in progress on one connection and blocks in read(2). Processor
-//! time is that of all threads of all processes of a server. A last row has `trapeze filter` beside a bare relay of
-//! sockets.
+//! time is that of all threads of all processes of a server. Last rows have `trapeze filter` beside a bare relay of
+//! sockets, and renames between two of four managers beside renames within one.
 
 mod client;
 mod load;
+mod moves;
 mod relayed;
+mod renames;
+mod run;
 mod sides;
 
 use crate::arguments::{Nfs, NfsCalls, Placement};
-use crate::pass::median;
 use crate::protocols::place;
 use clap::ValueEnum;
-use live::clock;
 use nfs::limits::OPEN_SPAN;
 use relayed::Relayed;
+use run::{DEPTHS, Figures, Run};
 use rustix::thread::{CpuSet, sched_getaffinity};
-use serde_json::json;
-use sides::{Ganesha, Ours, PROGRAMS, Side, enter_network};
+use sides::{Ganesha, Ours, PROGRAMS, enter_network};
 use std::io;
 use std::process::Command;
 use terminal::table::{Table, print_json};
 use trapeze::scratch::Scratch;
-
-const DEPTHS: [usize; 2] = [1, 16];
-
-/// Results of a round.
-#[derive(Clone, Copy, Debug, Default)]
-struct Figures {
-    per_s: f64,
-    p99_us: f64,
-    /// Of the server, for each call.
-    cpu_us: f64,
-}
-
-/// A row of the table: the rounds of each side.
-struct Cell {
-    what: &'static str,
-    kind: NfsCalls,
-    placement: Placement,
-    depth: usize,
-    names: Vec<&'static str>,
-    rounds: Vec<Vec<Figures>>,
-}
-
-impl Cell {
-    fn median(&self, side: usize, figure: fn(&Figures) -> f64) -> f64 {
-        median(self.rounds[side].iter().map(figure).collect())
-    }
-
-    /// The median over the rounds of ours to the first of theirs.
-    fn ratio(&self, figure: fn(&Figures) -> f64) -> Option<f64> {
-        let theirs = self.rounds.get(1)?;
-        let pairs = self.rounds[0].iter().zip(theirs);
-        Some(median(pairs.map(|(ours, theirs)| figure(ours) / figure(theirs)).collect()))
-    }
-
-    fn cells(&self) -> Vec<String> {
-        let text = |side: usize, figure, digits: usize| match side < self.rounds.len() {
-            true => format!("{:.digits$}", self.median(side, figure)),
-            false => "-".to_string(),
-        };
-        let ratio =
-            |figure| self.ratio(figure).map_or("-".to_string(), |ratio| format!("{ratio:.2}"));
-        let placement = self.placement.to_possible_value().expect("none is hidden");
-        let what = format!("{}, {}, {}", self.kind.name(), placement.get_name(), self.depth);
-        let rates = (0..3).map(|side| text(side, |f| f.per_s, 0));
-        let cpu = (0..2).map(|side| text(side, |f| f.cpu_us, 1));
-        let late = (0..2).map(|side| text(side, |f| f.p99_us, 0));
-        let mut cells: Vec<String> = [what].into_iter().chain(rates).collect();
-        cells.push(ratio(|f| f.per_s));
-        cells.extend(cpu);
-        cells.push(ratio(|f| 1.0 / f.cpu_us));
-        cells.extend(late);
-        cells
-    }
-
-    fn json(&self) -> serde_json::Value {
-        let placement = self.placement.to_possible_value().expect("none is hidden");
-        let sides = self.names.iter().enumerate().map(|(side, name)| {
-            json!({ "server": name, "calls_per_s": self.median(side, |f| f.per_s),
-                "p99_us": self.median(side, |f| f.p99_us), "server_cpu_us": self.median(side, |f| f.cpu_us) })
-        });
-        json!({ "name": self.what, "kind": self.kind.name(), "placement": placement.get_name(), "depth": self.depth,
-            "servers": sides.collect::<Vec<_>>(), "rate_ratio": self.ratio(|f| f.per_s),
-            "calls_per_cpu_second_ratio": self.ratio(|f| 1.0 / f.cpu_us) })
-    }
-}
-
-/// All that is measured, and how far it has come.
-struct Run<'a> {
-    what: &'static str,
-    arguments: &'a Nfs,
-    all: CpuSet,
-    sides: Vec<&'a mut Side>,
-    /// Names of CREATE so far.
-    made: usize,
-}
-
-impl Run<'_> {
-    /// CREATE's names go by REMOVE, which follows it with the same numbers.
-    fn cell(&mut self, kind: NfsCalls, placement: Placement, depth: usize) -> io::Result<Cell> {
-        let rounds = self.arguments.rounds as usize;
-        let count = kind.count((self.arguments.count / self.arguments.rounds).max(1) as usize);
-        let names = self.sides.iter().map(|side| side.name).collect();
-        let (what, none) = (self.what, vec![Vec::new(); self.sides.len()]);
-        let mut cell = Cell { what, kind, placement, depth, names, rounds: none };
-        let (client, server) = placement.sets(&self.all);
-        for round in 0..rounds {
-            for (side, figures) in self.sides.iter_mut().zip(&mut cell.rounds) {
-                side.place(&server)?;
-                place(None, &client)?;
-                figures.push(measured(side, kind, depth, (self.made + round * count, count))?);
-            }
-        }
-        self.made += if kind == NfsCalls::Remove { rounds * count } else { 0 };
-        Ok(cell)
-    }
-}
-
-fn measured(
-    side: &mut Side,
-    kind: NfsCalls,
-    depth: usize,
-    range: (usize, usize),
-) -> io::Result<Figures> {
-    let Side { client, tree, .. } = side;
-    if !matches!(kind, NfsCalls::Create | NfsCalls::Remove) {
-        // The first ones wake it, and bring its memory into the caches.
-        tree.calls(client, kind, depth, (0, range.1 / 10 + 1))?;
-    }
-    let (cpu, start) = (side.cpu(), clock::now());
-    let times = side.tree.calls(&mut side.client, kind, depth, range)?;
-    let (elapsed, cpu) = (clock::now().since(start), side.cpu().saturating_sub(cpu));
-    Ok(Figures {
-        per_s: range.1 as f64 / elapsed.as_secs_f64(),
-        p99_us: times.value_at_quantile(0.99) as f64 / 1e3,
-        cpu_us: cpu.as_secs_f64() * 1e6 / range.1 as f64,
-    })
-}
 
 /// Measures and prints a row for each kind, placement and depth.
 pub fn measure(arguments: &Nfs) -> io::Result<()> {
@@ -194,9 +78,12 @@ pub fn measure(arguments: &Nfs) -> io::Result<()> {
     }
     drop(run);
     drop((ours, theirs));
-    let is_asked = kinds(arguments).contains(&NfsCalls::Getattr);
-    if is_asked && placements(arguments, &all)?.contains(&Placement::Same) {
+    let placements = placements(arguments, &all)?;
+    if kinds(arguments).contains(&NfsCalls::Getattr) && placements.contains(&Placement::Same) {
         measure_filter(arguments, all)?;
+    }
+    if kinds(arguments).contains(&NfsCalls::Rename) {
+        renames::measure(arguments, all, &placements)?;
     }
     Ok(())
 }

@@ -46,9 +46,14 @@ fn away(volume: &mut Volume, member: &Member) -> String {
     )
 }
 
-/// How many sites it owns, for people.
+/// How many sites it owns.
+fn count(volume: &mut Volume, manager: NodeId) -> std::result::Result<usize, VolumeError> {
+    Ok(volume.sites()?.of(manager).count())
+}
+
+/// The same, for people.
 fn sites(volume: &mut Volume, manager: NodeId) -> String {
-    volume.sites_of(manager).map_or("some".to_string(), |sites| sites.to_string())
+    count(volume, manager).map_or("some".to_string(), |sites| sites.to_string())
 }
 
 /// Waits until a retired manager owns nothing and may be stopped.
@@ -67,7 +72,7 @@ pub fn wait(volume: &mut Volume, member: &Member, as_json: bool) -> Result<()> {
             _ => {}
         }
         let down = members.iter().find(|one| is_one(one) && !one.alive && !one.gone);
-        match volume.sites_of(member.id) {
+        match count(volume, member.id) {
             Ok(0) => bar.set_message(match down {
                 Some(down) => format!("{name} waits for {}, which is down", down.name),
                 None => format!("{name} waits for its last clients and operations"),

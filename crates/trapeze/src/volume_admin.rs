@@ -12,7 +12,7 @@ use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 use stripe::FileRef;
-use wire::{BlockMap, Errno, FileId, Home, Layout, NodeId, Placement};
+use wire::{BlockMap, Errno, FileId, Home, Layout, NodeId, Placement, Sites};
 
 /// How often a change is asked for again that met another one.
 const TRIES: u32 = 20;
@@ -86,9 +86,9 @@ impl Volume {
         asked.at(Path::new("the members"))
     }
 
-    /// How many sites a file manager owns, as far as the first one knows.
-    pub fn sites_of(&mut self, manager: NodeId) -> Result<usize> {
-        self.asked(Path::new("the managers"), async move |names| names.sites_of(manager).await)
+    /// Which file manager owns which site, as far as the first one knows.
+    pub fn sites(&mut self) -> Result<Sites> {
+        self.asked(Path::new("the managers"), async move |names| names.table_of_sites().await)
     }
 
     /// Waits that long.

@@ -1,12 +1,13 @@
 //! The load: kinds of calls over a small tree that every server has.
 
 use super::client::Client;
+use super::moves::{Moves, lookup, make_directory, sattr};
 use crate::arguments::NfsCalls;
 use hdrhistogram::Histogram;
 use nfs::client::Request;
 use nfs::v3::{
-    Args, CommitArgs, CreateArgs, CreateHow, DirOpArgs, Handle, MkdirArgs, Outcome, Path, ReadArgs,
-    ReaddirplusArgs, Results, Sattr, SetTime, StableHow,
+    Args, CommitArgs, CreateArgs, CreateHow, DirOpArgs, Handle, Path, ReadArgs, ReaddirplusArgs,
+    StableHow,
 };
 use std::io;
 
@@ -27,6 +28,7 @@ impl NfsCalls {
             NfsCalls::Lookup => "LOOKUP",
             NfsCalls::Create => "CREATE",
             NfsCalls::Remove => "REMOVE",
+            NfsCalls::Rename => "RENAME",
             NfsCalls::Read8 => "READ 8 KiB",
             NfsCalls::Read64 => "READ 64 KiB",
             NfsCalls::Write => "WRITE 8 KiB, COMMIT",
@@ -38,7 +40,9 @@ impl NfsCalls {
     /// Calls of a round, of `count` for the cheap kinds: as many of a dear one take as long.
     pub fn count(self, count: usize) -> usize {
         match self {
-            NfsCalls::Create | NfsCalls::Remove | NfsCalls::Readdirplus => count / 16 + 1,
+            NfsCalls::Create | NfsCalls::Remove | NfsCalls::Rename | NfsCalls::Readdirplus => {
+                count / 16 + 1
+            }
             NfsCalls::Read64 => count / 4 + 1,
             _ => count,
         }
@@ -51,24 +55,23 @@ pub struct Tree {
     files: Vec<Vec<u8>>,
     names: Vec<Vec<u8>>,
     data: Vec<u8>,
-}
-
-fn sattr(mode: u32) -> Sattr {
-    let (atime, mtime) = (SetTime::DontChange, SetTime::DontChange);
-    Sattr { mode: Some(mode), uid: None, gid: None, size: None, atime, mtime }
+    moves: Moves,
 }
 
 impl Tree {
-    /// Makes it below an export's root, in a new directory of this name, and writes every file.
-    pub fn make(client: &mut Client, root: &[u8], name: &str) -> io::Result<Tree> {
-        let place = DirOpArgs { dir: Handle(root), name: Path(name.as_bytes()) };
-        let mkdir = MkdirArgs { place, attributes: sattr(0o755) };
-        client.call(&Args::Mkdir(mkdir).into(), |_| Ok(()))?;
-        let directory = lookup(client, place)?;
+    /// Makes it below an export's root, in a new directory of this name, and writes every file. RENAME has two more.
+    pub fn make(
+        client: &mut Client,
+        root: &[u8],
+        name: &str,
+        renamed: [&str; 2],
+    ) -> io::Result<Tree> {
+        let directory = make_directory(client, root, name)?;
+        let moves = Moves::between(client, root, renamed)?;
         let data: Vec<u8> = (0..FILE_BYTES).map(|at| (at / 7) as u8).collect();
         let names: Vec<Vec<u8>> =
             (0..FILES).map(|number| format!("file-{number:03}").into_bytes()).collect();
-        let mut tree = Tree { directory, files: Vec::new(), names, data };
+        let mut tree = Tree { directory, files: Vec::new(), names, data, moves };
         for number in 0..FILES {
             let place = DirOpArgs { dir: Handle(&tree.directory), name: Path(&tree.names[number]) };
             let how = CreateHow::Unchecked(sattr(0o644));
@@ -116,6 +119,7 @@ impl Tree {
                 Args::Create(CreateArgs { place, how: CreateHow::Guarded(sattr(0o644)) }).into()
             }
             NfsCalls::Remove => Args::Remove(DirOpArgs { dir, name: Path(&made[number]) }).into(),
+            NfsCalls::Rename => self.moves.request(),
             NfsCalls::Read8 => read(BLOCK_BYTES),
             NfsCalls::Read64 => read(FILE_BYTES as u32),
             NfsCalls::Write => self.write(number),
@@ -152,15 +156,6 @@ fn mixed(number: usize) -> NfsCalls {
         17..19 => NfsCalls::Write,
         _ => NfsCalls::Readdirplus,
     }
-}
-
-fn lookup(client: &mut Client, place: DirOpArgs<'_>) -> io::Result<Vec<u8>> {
-    client.call(&Args::Lookup(place).into(), |reply| {
-        match reply.nfs().map_err(io::Error::other)? {
-            Results::Lookup(Outcome::Ok(found)) => Ok(found.object.0.to_vec()),
-            other => Err(io::Error::other(format!("LOOKUP: {other:?}"))),
-        }
-    })
 }
 
 #[cfg(test)]

@@ -31,28 +31,46 @@ pub struct Side {
 }
 
 impl Side {
-    /// Of processes that serve NFS and MOUNT on these ports, with a tree in a directory of the side's name.
+    /// Of processes that serve NFS and MOUNT on these ports, with a tree in a directory of the side's name. RENAME has
+    /// two directories beside.
     pub fn new(
+        name: &'static str,
+        ports: (u16, u16),
+        export: &str,
+        ids: Vec<u32>,
+    ) -> io::Result<Side> {
+        let renamed = ["from", "to"].map(|side| format!("{name}, {side}"));
+        Side::renaming(name, ports, export, ids, [&renamed[0], &renamed[1]])
+    }
+
+    /// As [`new`](Side::new); RENAME has these directories.
+    pub fn renaming(
         name: &'static str,
         (port, mount_port): (u16, u16),
         export: &str,
         ids: Vec<u32>,
+        renamed: [&str; 2],
     ) -> io::Result<Side> {
         let root = Client::connect(mount_port)?.mount(export)?;
         let mut client = Client::connect(port)?;
-        let tree = Tree::make(&mut client, &root, name)?;
+        let tree = Tree::make(&mut client, &root, name, renamed)?;
         Ok(Side { name, client, tree, ids })
     }
 
     /// Processor time of all threads of all its processes.
     pub fn cpu(&self) -> Duration {
-        self.ids.iter().map(|id| threads_time_exact(*id)).sum()
+        processor_time(&self.ids)
     }
 
     /// Its threads run on these processors from now on.
     pub fn place(&self, set: &CpuSet) -> io::Result<()> {
         self.ids.iter().try_for_each(|id| crate::protocols::place(Some(*id), set))
     }
+}
+
+/// Processor time of all threads of these processes.
+pub fn processor_time(ids: &[u32]) -> Duration {
+    ids.iter().map(|id| threads_time_exact(*id)).sum()
 }
 
 /// Our server.

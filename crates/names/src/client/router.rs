@@ -145,11 +145,9 @@ impl Client {
         is_new
     }
 
-    /// How many sites a manager owns, as far as the first one knows. The manager itself would take this client for one
-    /// that uses it.
-    pub async fn sites_of(&self, manager: NodeId) -> Result<usize, Errno> {
-        let table = self.ask_at(self.0.first, Operation::Sites {}, TABLE).await?;
-        Ok(decoded::<Sites>(table)?.of(manager).count())
+    /// Where sites are, as far as the first manager knows. Any other would take this client for one that uses it.
+    pub async fn table_of_sites(&self) -> Result<Sites, Errno> {
+        decoded(self.ask_at(self.0.first, Operation::Sites {}, TABLE).await?)
     }
 
     /// Starts keepalives to a manager: any of them may get a site with files that the client has open.
