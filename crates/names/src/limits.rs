@@ -69,6 +69,8 @@ pub const SLOTS: usize = 64;
 /// How long an operation over several managers holds files at another one before its changes are prepared: longer is
 /// one whose manager is away. Two round trips and a sync take some milliseconds.
 pub const HOLD_SPAN: Duration = Duration::from_secs(10);
+/// Decided operations that one message to another manager is about: 10 KiB.
+pub const SETTLED_AT_ONCE: usize = 1024;
 /// Requests of clients that wait for other managers, or for what those hold: each is a task and a message, 4 KiB.
 pub const WAITING_MAX: usize = 4096;
 /// Requests of other managers under way at once.

@@ -69,6 +69,7 @@ impl Transaction<'_> {
         if !matches!(flags, 0 | NO_REPLACE | EXCHANGE | WHITEOUT | WHITEOUT_ALONE) {
             return Err(Errno::EINVAL);
         }
+        self.want_together(from, to);
         let mut directories = self.rename_directories(who, from, to)?;
         let renamed = self.renamed(&directories, from, to, flags)?;
         self.check_loops(from, to, &renamed, flags)?;
@@ -88,6 +89,20 @@ impl Transaction<'_> {
         }
         directories.all.iter().for_each(|directory| self.put_inode(directory));
         Ok(())
+    }
+
+    /// What is at other managers is asked for at once: each record by itself would be a round trip more.
+    fn want_together(&self, from: DirectoryEntry<'_>, to: DirectoryEntry<'_>) {
+        if self.is_alone() {
+            return;
+        }
+        // Errors are found again where they count.
+        for DirectoryEntry { parent, name } in [from, to] {
+            let _ = self.directory_of(parent, name);
+            if let Ok(Some(named)) = self.named(self.place_of(parent, name), name) {
+                let _ = self.inode(named.file);
+            }
+        }
     }
 
     fn rename_directories(

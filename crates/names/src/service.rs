@@ -8,6 +8,7 @@ mod across;
 mod backup;
 mod begin;
 mod compare;
+mod decided;
 mod describe;
 mod dispatch;
 mod drain;
@@ -123,6 +124,8 @@ struct Service<O> {
     retiring: RefCell<Retiring>,
     /// Operations over several managers that are not decided yet.
     undecided: RefCell<BTreeSet<Tx>>,
+    /// Decided ones whose parts are not on stable storage everywhere.
+    unsettled: decided::Unsettled,
     /// Files are not held any more, or a site has another owner.
     released: Notify,
     /// Requests that wait for that, or for other managers.
@@ -178,6 +181,7 @@ pub fn serve<O: Objects>(
         giving: RefCell::default(),
         retiring: RefCell::default(),
         undecided: RefCell::default(),
+        unsettled: decided::Unsettled::new(cx),
         released: Notify::new(cx),
         waiting: Cell::default(),
     });

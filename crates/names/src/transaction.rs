@@ -151,7 +151,7 @@ impl Transaction<'_> {
     }
 
     /// Whether nothing can be at another manager or held by an operation of one.
-    fn is_alone(&self) -> bool {
+    pub(crate) fn is_alone(&self) -> bool {
         self.sites.is_alone() && self.holds.is_empty()
     }
 

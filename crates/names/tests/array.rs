@@ -286,6 +286,53 @@ fn operations_that_cross_each_other_all_end() {
     assert_eq!(left.0, left.1, "each file that is left has its name");
 }
 
+/// A rename between two managers is on stable storage after one sync at each, and no more come later.
+#[test]
+fn a_rename_between_managers_costs_two_syncs() {
+    const RENAMES: u64 = 40;
+    let mut array = Array::spread(2, 1);
+    let one = array.client(0);
+    let (from, to) = array.run_client(0, async move {
+        let made = directories(&one).await;
+        let at = |odd: u8| made.iter().find(|(_, d)| d.site() % 2 == odd).unwrap().1;
+        let (from, to) = (at(0), at(1));
+        for i in 0..RENAMES {
+            let name = format!("f{i}");
+            one.create(&WHO, from, name.as_bytes(), 0o644, How::Guarded, None).await.unwrap();
+        }
+        one.sync().await.unwrap();
+        (from, to)
+    });
+    array.turns(5_000);
+    let syncs = |array: &Array| -> u64 { array.seats.iter().map(|seat| seat.syncs).sum() };
+    let before = syncs(&array);
+    let one = array.client(0);
+    array.run_client(0, async move {
+        for i in 0..RENAMES {
+            let name = format!("f{i}");
+            one.rename(&WHO, from, name.as_bytes(), to, name.as_bytes(), 0).await.unwrap();
+        }
+    });
+    let during = syncs(&array) - before;
+    assert!((RENAMES * 2..RENAMES * 2 + 4).contains(&during), "{during} syncs");
+    array.turns(5_000);
+    let after = syncs(&array) - before - during;
+    assert!(after <= 6, "{after} syncs for what is done since");
+    for at in 0..2 {
+        array.cut(at);
+        array.start_again(at);
+    }
+    array.turns(5_000);
+    let one = array.client(0);
+    array.run_client(0, async move {
+        for i in 0..RENAMES {
+            let name = format!("f{i}");
+            one.lookup(&WHO, to, name.as_bytes()).await.unwrap();
+            assert_eq!(one.lookup(&WHO, from, name.as_bytes()).await.map(drop), Err(Errno::ENOENT));
+        }
+    });
+}
+
 /// Power fails at each moment of a rename between two managers, at either of them.
 #[test]
 fn a_rename_between_managers_is_made_or_not_whenever_power_fails() {

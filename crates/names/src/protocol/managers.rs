@@ -13,7 +13,7 @@ pub(crate) mod op {
     pub const FETCH: u16 = 1;
     /// Keeps what is to change, on stable storage.
     pub const PREPARE: u16 = 2;
-    /// Makes the changes that were prepared.
+    /// Makes the changes that were prepared; they are on stable storage later.
     pub const FINISH: u16 = 3;
     /// Forgets them, and holds nothing any more.
     pub const ABORT: u16 = 4;
@@ -27,6 +27,10 @@ pub(crate) mod op {
     pub const TABLE: u16 = 8;
     /// Gives nothing to the sender any more, which is taken out.
     pub const REFUSE: u16 = 9;
+    /// What was fetched is held yet, and on stable storage.
+    pub const STAY: u16 = 10;
+    /// Makes the changes of several operations, on stable storage.
+    pub const SETTLE: u16 = 11;
 
     /// Whether the operation with this number may be executed twice.
     pub fn is_pure(op: u16) -> bool {

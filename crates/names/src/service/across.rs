@@ -5,11 +5,9 @@
 
 use super::Service;
 use super::dispatch::{call_name, change};
-use crate::foreign::{Foreign, Parts, Stop, Want};
+use crate::foreign::{Foreign, Part, Parts, Stop, Want};
 use crate::holds::Tx;
-use crate::limits::{
-    DEADLINE, FETCHED_AT_ONCE, HOLD_SPAN, RETRY_INTERVAL, RETRY_PAUSE, WAITING_MAX,
-};
+use crate::limits::{DEADLINE, FETCHED_AT_ONCE, HOLD_SPAN, RETRY_PAUSE, WAITING_MAX};
 use crate::manager::{Once, Origin, Proposal};
 use crate::objects::Objects;
 use crate::protocol::managers::{Fetch, Prepare, op};
@@ -181,7 +179,10 @@ impl<O: Objects> Service<O> {
                 return Err(Attempt::Again);
             }
         };
-        self.prepare(tx, &parts).await?;
+        // Managers that it only reads from; the others let go with their parts.
+        let readers: BTreeSet<NodeId> =
+            participants.iter().filter(|manager| !parts.contains_key(*manager)).copied().collect();
+        self.prepare(tx, &parts, &readers).await?;
         self.admit_operation(asked.operation).await?;
         // Files that were only read are held no longer than that; clocks may differ by a tenth.
         if self.cx.now().since(begun) > HOLD_SPAN * 8 / 10 {
@@ -196,9 +197,6 @@ impl<O: Objects> Service<O> {
         if proposal.parts != parts {
             return Err(Attempt::Again);
         }
-        // Managers that it only read from let go; the others do with their parts.
-        let readers = participants.iter().filter(|manager| !parts.contains_key(*manager));
-        let readers = readers.copied().collect();
         let decided = self.decide(asked.origin.client, tx, proposal).await;
         self.give_up(tx, readers);
         decided.map(Attempt::Done)
@@ -247,11 +245,19 @@ impl<O: Objects> Service<O> {
         Ok(())
     }
 
-    /// Each part is on stable storage at its manager.
-    async fn prepare(&self, tx: Tx, parts: &Parts) -> Result<(), Attempt> {
-        let calls = parts.iter().map(async |(manager, part)| {
-            let prepare = Prepare { tx, part: part.clone() };
-            self.ask_manager::<()>(*manager, op::PREPARE, &encoded(&prepare)).await
+    /// Each part is on stable storage at its manager, and so is what was only read: nothing that it is decided by is
+    /// taken back.
+    async fn prepare(
+        &self,
+        tx: Tx,
+        parts: &Parts,
+        readers: &BTreeSet<NodeId>,
+    ) -> Result<(), Attempt> {
+        let prepare = |part: &Part| (op::PREPARE, encoded(&Prepare { tx, part: part.clone() }));
+        let parts = parts.iter().map(|(manager, part)| (*manager, prepare(part)));
+        let reads = readers.iter().map(|manager| (*manager, (op::STAY, encoded(&tx))));
+        let calls = parts.chain(reads).map(async |(manager, (op, message))| {
+            self.ask_manager::<()>(manager, op, &message).await
         });
         node::all(calls).await.into_iter().collect::<Result<(), Errno>>()?;
         Ok(())
@@ -285,38 +291,6 @@ impl<O: Objects> Service<O> {
             self.cx.spawn("names finish", self.clone().finish(tx, participants));
         }
         Ok(reply)
-    }
-
-    /// Ends an operation as soon as the decision is on stable storage; it is not announced before.
-    async fn finish_late(self: Rc<Self>, tx: Tx) {
-        while self.sync().await.is_err() {
-            self.cx.sleep(RETRY_INTERVAL).await;
-        }
-        self.undecided.borrow_mut().remove(&tx);
-        let participants = self.manager.borrow().decided.get(&tx).cloned();
-        self.finish(tx, participants.unwrap_or_default()).await;
-    }
-
-    /// Has all parts of a decided operation done, however long that takes.
-    pub(super) async fn finish(self: Rc<Self>, tx: Tx, mut participants: Vec<NodeId>) {
-        while !participants.is_empty() {
-            let calls = participants.iter().map(async |manager| {
-                self.ask_manager::<()>(*manager, op::FINISH, &encoded(&tx)).await.is_ok()
-            });
-            let mut done = node::all(calls).await.into_iter();
-            participants.retain(|_| !done.next().unwrap_or_default());
-            if !participants.is_empty() {
-                self.cx.sleep(RETRY_INTERVAL).await;
-            }
-        }
-        while self.admit().await.is_err() {
-            self.cx.sleep(RETRY_INTERVAL).await;
-        }
-        let forgotten = self.manager.borrow_mut().forget_decision(tx, self.cx.wall());
-        // A failure is repaired by the next incarnation.
-        if let Ok(append) = forgotten {
-            self.note(self.post(append).await);
-        }
     }
 
     /// Tells the holders of an operation's files that it is given up. One that does not hear it asks.

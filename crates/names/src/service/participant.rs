@@ -28,6 +28,7 @@ pub(super) fn spawn<O: Objects>(service: &Rc<Service<O>>) {
         });
     }
     cx.spawn("names operations", service.clone().follow_operations());
+    cx.spawn("names settle", service.clone().settle_operations());
     cx.spawn("names handovers", service.clone().end_handovers());
     cx.spawn("names table", service.clone().tell_table());
 }
@@ -90,6 +91,8 @@ impl<O: Objects> Service<O> {
             op::FETCH => self.fetch_for(taken(message)?).await.map(|got| encoded(&got)),
             op::PREPARE => self.prepare_for(taken(message)?).await.map(|()| Vec::new()),
             op::FINISH => self.finish_for(taken(message)?).await.map(|()| Vec::new()),
+            op::STAY => self.stay_for(taken(message)?).await.map(|()| Vec::new()),
+            op::SETTLE => self.settle_for(taken(message)?).await.map(|()| Vec::new()),
             op::ABORT => self.abort_for(taken(message)?).await.map(|()| Vec::new()),
             op::DECISION => Ok(encoded(&self.decision(taken(message)?))),
             op::IMPORT => self.import(taken::<Import>(message)?).await.map(|()| Vec::new()),
@@ -104,7 +107,8 @@ impl<O: Objects> Service<O> {
         }
     }
 
-    /// Holds for an operation what it asks for, on stable storage: nothing that it decides by is taken back.
+    /// Holds for an operation what it asks for. Numbers need no sync: the next incarnation begins behind every one that
+    /// this one gave out.
     async fn fetch_for(self: &Rc<Self>, fetch: Fetch) -> Result<Vec<Got>, Errno> {
         let mut got = Vec::new();
         for want in &fetch.wants {
@@ -113,11 +117,14 @@ impl<O: Objects> Service<O> {
                 Want::Serial(site) => self.hold_serial(fetch.tx, *site).await?,
             });
         }
-        // The next incarnation begins behind every number that this one gave out.
-        if fetch.wants.iter().any(|want| matches!(want, Want::Record(_))) {
-            self.sync().await?;
-        }
         Ok(got)
+    }
+
+    /// What an operation read here is held for it yet, and on stable storage. Where it has a part, that says so too.
+    async fn stay_for(&self, tx: Tx) -> Result<(), Errno> {
+        self.sync().await?;
+        let is_held = !self.manager.borrow().holds.files(tx).is_empty();
+        if is_held { Ok(()) } else { Err(Errno::EAGAIN) }
     }
 
     /// EREMCHG unless the site is this manager's, and stays.
@@ -171,7 +178,15 @@ impl<O: Objects> Service<O> {
         self.released.notify_all();
         self.post(finished?).await?;
         self.wake_upkeep();
-        // Its coordinator forgets that it was decided, and who else would ask for it is told that it was not.
+        Ok(())
+    }
+
+    /// As [`finish_for`](Self::finish_for) for all of them, on stable storage. A power cut may have taken what was
+    /// finished before: then it is prepared again.
+    async fn settle_for(self: &Rc<Self>, operations: Vec<Tx>) -> Result<(), Errno> {
+        for tx in operations {
+            self.finish_for(tx).await?;
+        }
         self.sync().await
     }
 
