@@ -209,6 +209,7 @@ impl Service {
     ) -> Service {
         let (files, fetches) = (RefCell::default(), Semaphore::new(cx, FETCHES_MAX));
         let cx = cx.clone();
+        let names = names.for_imports();
         let inner = Inner { cx, config, names, objects, origin, files, fetches };
         let service = Service(Rc::new(inner));
         // comparing or fetching twice is as good as once

@@ -107,7 +107,7 @@ impl Managed {
 
 /// A volume's name space. Clones are one client; how long it waits is each one's own.
 #[derive(Clone)]
-pub struct Client(Rc<Inner>, Duration, Option<wcc::Asked>);
+pub struct Client(Rc<Inner>, Duration, Option<wcc::Asked>, bool);
 
 impl std::fmt::Debug for Client {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -153,14 +153,19 @@ impl Client {
             left: Cell::default(),
             holding: Semaphore::new(cx, HOLDING_MAX),
         };
-        Client(Rc::new(inner), DEADLINE, None)
+        Client(Rc::new(inner), DEADLINE, None, false)
     }
 
     /// The same client, with this timeout for a manager that is away, for requests that change nothing. Changes wait
     /// no longer than [`DEADLINE`]: the manager keeps the answers of a client for as long as its lease, and would
     /// execute one a second time afterwards.
     pub fn with_patience(&self, patience: Duration) -> Client {
-        Client(self.0.clone(), patience, self.2.clone())
+        Client(self.0.clone(), patience, self.2.clone(), self.3)
+    }
+
+    /// The same client, for an importer: it may change files of imports, which are EROFS to all others.
+    pub fn for_imports(&self) -> Client {
+        Client(self.0.clone(), self.1, self.2.clone(), true)
     }
 
     /// The same client, for one operation. One that changes files or directories is on stable storage when it is
@@ -175,7 +180,7 @@ impl Client {
     ) -> (Client, Rc<RefCell<Vec<Wcc>>>) {
         let asked = wcc::Asked { guard, call, ..wcc::Asked::default() };
         let changed = asked.changed.clone();
-        (Client(self.0.clone(), self.1, Some(asked)), changed)
+        (Client(self.0.clone(), self.1, Some(asked), self.3), changed)
     }
 
     /// Whether what changes files or directories is on stable storage when it is answered.
@@ -242,7 +247,7 @@ impl Client {
 
     fn number(&self, slot: u16, sequence: u32) -> CallNumber {
         let (volume, instance) = (self.0.volume, self.0.instance);
-        CallNumber { volume, instance, slot, by_name: false, sequence }
+        CallNumber { volume, instance, slot, by_name: false, imports: self.3, sequence }
     }
 
     fn note_answer(&self, manager: NodeId, operation: &Operation<'_>, point: Point) {

@@ -5,7 +5,7 @@ use crate::limits::{LINKS_MAX, SYMLINK_BYTES_MAX};
 use crate::lookup::{Entry, check_name};
 use crate::permissions::{EXECUTE, READ, WRITE, Who, inherited};
 use crate::record::{Content, Directory, Inode, Policy, Regular};
-use crate::transaction::{Effect, Transaction};
+use crate::transaction::Transaction;
 use node::Bug;
 use wire::{Attr, Errno, FileId, FileKind, Wall};
 
@@ -170,7 +170,7 @@ impl Transaction<'_> {
         match kind {
             FileKind::Directory if rdev == 0 || !who.may_all() => return Err(Errno::EPERM),
             FileKind::Directory if directory.attr.import().is_some() => return Err(Errno::EXDEV),
-            FileKind::Directory => self.effect(Effect::Imported),
+            FileKind::Directory => {}
             FileKind::Symlink => return Err(Errno::EINVAL),
             _ if device && !who.may_all() => return Err(Errno::EPERM),
             _ => {}

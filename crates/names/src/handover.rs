@@ -5,15 +5,22 @@ use crate::limits::CHANGES_MAX;
 use crate::manager::Manager;
 use crate::open_error::OpenError;
 use crate::protocol::Row;
-use crate::record::Handed;
+use crate::record::{Handed, Inode};
 use crate::transaction::Transaction;
 use std::ops::{Bound, ControlFlow};
 use store::{Append, Batch};
-use wire::field::encoded;
-use wire::{Errno, FileId, SiteOwner, Time, Wall};
+use wire::field::{Field, encoded};
+use wire::{Decoder, Errno, FileId, SiteOwner, Time, Wall};
 
 /// A site that was given, its owner since, and clients that may have something of it open.
 pub(crate) type Handover = (u8, SiteOwner, Vec<u64>);
+
+/// Whether it is an inode of an import.
+fn is_imported(row: &Row) -> bool {
+    let is_inode = row.key.get(1) == Some(&(Table::Inode as u8));
+    let inode = || Inode::take(&mut Decoder::new(&row.value));
+    is_inode && inode().is_ok_and(|inode| inode.attr.import().is_some())
+}
 
 impl Manager {
     /// Writes down that the site is another manager's, which it is when the record is on stable storage. The record,
@@ -137,7 +144,14 @@ impl Manager {
             }
             batch.put(&row.key, &row.value);
         }
-        if rows.iter().any(|row| keys::bucket_of(&row.key).is_some()) && self.volume.set_hashed() {
+        let format = self.volume.format;
+        if rows.iter().any(|row| keys::bucket_of(&row.key).is_some()) {
+            self.volume.set_hashed();
+        }
+        if rows.iter().any(is_imported) {
+            self.volume.set_imports();
+        }
+        if self.volume.format != format {
             batch.put(&keys::volume(), &encoded(&self.volume));
         }
         Ok((!rows.is_empty()).then(|| self.store().apply(batch)))

@@ -34,6 +34,7 @@ mod handover;
 mod hash;
 mod hashing;
 mod holds;
+mod imports;
 mod keys;
 pub mod limits;
 mod lineage;

@@ -9,7 +9,7 @@ use crate::create::How;
 use crate::directory::{Listing, ListingEntry, Plus, Span, site_of_cookie};
 use crate::hash::site_of_name;
 use crate::lookup::{Entry, Found};
-use crate::permissions::{Basis, Who};
+use crate::permissions::{Basis, WRITE, Who};
 use crate::record::{DuplicateKey, Policy};
 use crate::salvage::Salvaged;
 use crate::sessions::{Claim, Final};
@@ -279,6 +279,20 @@ impl Operation<'_> {
         }
     }
 
+    /// The files and directories that only their importer may change by it, if they are of an import. Locks, opens for
+    /// reading and what administrators do are everybody's.
+    pub fn import_changes(&self) -> Vec<FileId> {
+        use Operation::*;
+        match self.plain() {
+            SetXattr { file, .. } | RemoveXattr { file, .. } => vec![*file],
+            CreateUnnamed { parent, .. } => vec![*parent],
+            Open { file, mask, .. } | OpenNamed { file, mask, .. } if mask & WRITE != 0 => {
+                vec![*file]
+            }
+            operation => operation.changed(),
+        }
+    }
+
     /// The operation itself, where it comes with attributes.
     pub fn plain(&self) -> &Self {
         match self {
@@ -441,6 +455,8 @@ const IN_BODY: usize = BODY_BYTES - PREFIX_BYTES;
 
 /// Set beside the slot of a call that is made where a name is.
 const BY_NAME: u16 = 1 << 15;
+/// The same of a call of an importer.
+const IMPORTS: u16 = 1 << 14;
 
 /// The volume, the client within its node, and what names a call of a client for ever: slot and sequence are 0 when it
 /// may be executed twice.
@@ -451,6 +467,8 @@ pub(crate) struct CallNumber {
     pub slot: u16,
     /// The client knows that the directory is hashed.
     pub by_name: bool,
+    /// It may change files of imports.
+    pub imports: bool,
     pub sequence: u32,
 }
 
@@ -459,7 +477,9 @@ impl CallNumber {
         let mut about = About::default();
         about[..4].copy_from_slice(&self.volume.0.to_le_bytes());
         about[4..8].copy_from_slice(&self.instance.to_le_bytes());
-        let slot = if self.by_name { self.slot | BY_NAME } else { self.slot };
+        let by_name = if self.by_name { BY_NAME } else { 0 };
+        let imports = if self.imports { IMPORTS } else { 0 };
+        let slot = self.slot | by_name | imports;
         about[8..10].copy_from_slice(&slot.to_le_bytes());
         about[10..].copy_from_slice(&self.sequence.to_le_bytes());
         about
@@ -469,8 +489,9 @@ impl CallNumber {
         let mut input = Decoder::new(&about);
         let (volume, instance) = (VolumeId(input.u32()?), input.u32()?);
         let (slot, sequence) = (input.u16()?, input.u32()?);
-        let (slot, by_name) = (slot & !BY_NAME, slot & BY_NAME != 0);
-        Ok(CallNumber { volume, instance, slot, by_name, sequence })
+        let (by_name, imports) = (slot & BY_NAME != 0, slot & IMPORTS != 0);
+        let slot = slot & !(BY_NAME | IMPORTS);
+        Ok(CallNumber { volume, instance, slot, by_name, imports, sequence })
     }
 }
 
@@ -594,7 +615,8 @@ mod tests {
         #[test]
         fn messages_of_any_length_survive(message in prop::collection::vec(any::<u8>(), 0..5000)) {
             let (volume, by_name) = (VolumeId(7), message.len() % 2 == 0);
-            let number = CallNumber { volume, instance: 5, slot: 3, by_name, sequence: 9 };
+            let imports = message.len() % 3 == 0;
+            let number = CallNumber { volume, instance: 5, slot: 3, by_name, imports, sequence: 9 };
             let parts = cut(&message, number.about());
             let frames = endpoint::Frames::new(endpoint::HeapRegion::new(4));
             let pieces = parts.data.chunks(4096).map(|piece| {

@@ -73,6 +73,11 @@ impl Volume {
         self.format |= FORMAT_IMPORTS;
     }
 
+    /// Whether files of an import are, or were, here.
+    pub fn has_imports(&self) -> bool {
+        self.format & FORMAT_IMPORTS != 0
+    }
+
     /// There is a hashed directory; whether that is new.
     pub fn set_hashed(&mut self) -> bool {
         let before = self.format;

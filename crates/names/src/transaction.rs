@@ -280,6 +280,9 @@ impl Transaction<'_> {
 
     /// Writes the record of a file, or of a bucket.
     pub(crate) fn put_inode(&mut self, inode: &Inode) {
+        if inode.attr.import().is_some() {
+            self.effect(Effect::Imported);
+        }
         let key = match inode.directory().and_then(|directory| directory.bucket) {
             Some(site) => keys::bucket(BucketId { directory: inode.attr.file, site }),
             None => keys::inode(inode.attr.file),
@@ -432,4 +435,6 @@ pub struct CallName {
     pub sequence: u32,
     /// Duplicates of it come under other names: over another client, after a restart of that.
     pub duplicates: Option<DuplicateKey>,
+    /// It may change files of imports.
+    pub imports: bool,
 }

@@ -204,7 +204,7 @@ impl Client {
 async fn stay_alive(client: Weak<Inner>, manager: NodeId) {
     while let Some(inner) = client.upgrade() {
         let cx = inner.cx.clone();
-        let client = Client(inner, DEADLINE, None);
+        let client = Client(inner, DEADLINE, None, false);
         if client.0.left.get() || !client.managers().contains(&manager) {
             return;
         }

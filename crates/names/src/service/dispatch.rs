@@ -31,7 +31,8 @@ pub(super) type Ran = Result<Vec<u8>, Stop>;
 pub(super) fn call_name(number: CallNumber, operation: &Operation<'_>) -> CallName {
     let site = operation.site(number.by_name).unwrap_or_default();
     let duplicates = operation.duplicates();
-    CallName { site, slot: number.slot, sequence: number.sequence, duplicates }
+    let (slot, sequence, imports) = (number.slot, number.sequence, number.imports);
+    CallName { site, slot, sequence, duplicates, imports }
 }
 
 impl<O: Objects> Service<O> {
@@ -467,6 +468,9 @@ pub(super) fn change(
 ) -> Result<Outcome, Errno> {
     use Operation::*;
     transaction.check_route(operation, call)?;
+    if !call.imports {
+        transaction.check_imports(operation)?;
+    }
     match operation {
         WithWcc { operation, guard, .. } => {
             let (changed, outcome) = transaction

@@ -95,7 +95,7 @@ impl World {
         operation: impl FnOnce(&mut Transaction<'_>) -> Result<Vec<u8>, Errno>,
     ) -> Result<Vec<u8>, Errno> {
         let origin = Origin { client: CLIENT, now: self.tick() };
-        let call = CallName { site: 0, slot, sequence, duplicates: None };
+        let call = CallName { site: 0, slot, sequence, duplicates: None, imports: false };
         let once = self.manager.change_once(origin, call, operation, |reply| reply)?;
         self.keep(once.append);
         Ok(once.reply)

@@ -141,7 +141,9 @@ async fn drop_import(names: &names::Client, directory: &Path) -> Result<(), Impo
     if !matches!(gone, Err(Errno::ENODATA)) {
         gone.map_err(volume("removing the record of the import"))?;
     }
-    imports::empty(names, attr.file).await.map_err(volume("removing what is cached"))?;
+    imports::empty(&names.for_imports(), attr.file)
+        .await
+        .map_err(volume("removing what is cached"))?;
     let removed = names.remove_directory(&Who::ROOT, parent, &name).await;
     removed.map_err(volume("removing the directory"))?;
     names.sync().await.map_err(volume("removing the directory"))
