@@ -2,6 +2,7 @@
 //! monitors.
 
 mod exporter;
+mod import;
 mod keyboard;
 mod keys;
 mod memory;

@@ -36,6 +36,6 @@ mod service;
 
 pub use client::{Client, User, write_bytes_max};
 pub use mirror::empty;
-pub use origin::Origin;
+pub use origin::{Origin, Standing};
 pub use protocol::{Change, Import, record_name};
 pub use service::{As, Config, Service};

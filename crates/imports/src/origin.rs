@@ -31,8 +31,36 @@ pub struct Origin {
     /// It is away, and is not asked again before this.
     away: Cell<Option<Time>>,
     log: Box<dyn Fn(&str)>,
+    counters: Counters,
     /// Bytes of a WRITE, at most, once the origin has said it.
     write_max: Cell<Option<u32>>,
+}
+
+/// What was asked of it so far.
+#[derive(Default)]
+struct Counters {
+    calls: Cell<u64>,
+    read_bytes: Cell<u64>,
+    written_bytes: Cell<u64>,
+}
+
+fn add(counter: &Cell<u64>, more: usize) {
+    counter.set(counter.get() + more as u64);
+}
+
+/// An origin as its importer finds it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// `nfs://HOST/EXPORT`.
+    pub name: String,
+    /// Calls that it has answered.
+    pub calls: u64,
+    /// Bytes that were read of it.
+    pub read_bytes: u64,
+    /// Bytes that were written to it.
+    pub written_bytes: u64,
+    /// For how long it has not answered, and why.
+    pub away: Option<(Duration, String)>,
 }
 
 /// A name of a directory of the origin's.
@@ -79,8 +107,8 @@ impl Origin {
     ) -> Origin {
         let calls = Semaphore::new(cx, SESSION_CALLS_MAX);
         let (cx, away, log) = (cx.clone(), Cell::new(None), Box::new(log));
-        let write_max = Cell::default();
-        Origin { cx, session, finished, calls, caller, name, away, log, write_max }
+        let (counters, write_max) = Default::default();
+        Origin { cx, session, finished, calls, caller, name, away, log, counters, write_max }
     }
 
     /// The handle of the export; EHOSTDOWN when it is not to be had soon.
@@ -109,6 +137,22 @@ impl Origin {
     /// Why it is away, if it is.
     pub fn trouble(&self) -> Option<String> {
         self.session.borrow().away().map(|away| away.trouble.to_string())
+    }
+
+    /// As it is now. It is away when calls to it have failed, not while it is only slow or was not asked yet.
+    pub fn standing(&self) -> Standing {
+        let away = self.away.get().map(|_| match self.session.borrow().away() {
+            Some(away) => (self.cx.now().since(away.since), away.trouble.to_string()),
+            None => (Duration::ZERO, "it does not answer".to_string()),
+        });
+        let Counters { calls, read_bytes, written_bytes } = &self.counters;
+        Standing {
+            name: self.name.clone(),
+            calls: calls.get(),
+            read_bytes: read_bytes.get(),
+            written_bytes: written_bytes.get(),
+            away,
+        }
     }
 
     /// How long it is waited for; EHOSTDOWN when it is away and was asked a moment ago.
@@ -167,6 +211,7 @@ impl Origin {
             let finished = self.finish(caller, request, deadline).await?;
             let results = finished.results().ok_or_else(|| self.is_away())?;
             self.is_back();
+            add(&self.counters.calls, 1);
             let results = results.map_err(|_| Errno::EPROTO)?;
             if results.status() != Status::Jukebox || self.cx.now() >= deadline {
                 return take(results);
@@ -213,6 +258,7 @@ impl Origin {
         let args = Args::Read(ReadArgs { file: Handle(file), offset, count });
         self.call(args, |results| match results {
             Results::Read(Outcome::Ok(read)) => {
+                add(&self.counters.read_bytes, read.data.len());
                 Ok(Bytes { data: read.data.to_vec(), attributes: read.ok.attributes })
             }
             other => Err(failure(&other)),

@@ -128,6 +128,7 @@ pub fn serve(running: &mut Running, plan: &Plan) -> Result<Importing, ServeError
     let belief = plan.attributes - ON_THE_WAY;
     let (stale_ok, changes) = (plan.stale_ok, plan.changes);
     let config = Config { import, root, belief, stale_ok, changes };
+    running.beside.origin.replace(Some(origin.clone()));
     let service = Service::start(&cx, config, (names.clone(), objects), origin);
     let replaced = Rc::new(Cell::new(false));
     let told = replaced.clone();

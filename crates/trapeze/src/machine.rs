@@ -14,8 +14,7 @@ use crate::machine_stat::available_memory;
 use crate::membership::{Membership, Sockets};
 use crate::new_disk::{self, NoDisk};
 use crate::older;
-use crate::status::nfs::SharedFront;
-use crate::status::service::{SharedItems, Source};
+use crate::status::service::{Beside, SharedItems, Source};
 use addresses::{Addresses, listens};
 use files::cluster::{ClientRole, ManagerRole, NodeRoles, Services, StartError};
 use files::cluster::{members_store, names_store, start};
@@ -269,8 +268,8 @@ pub struct Running {
     pub directory: Directory,
     /// Disks of its configuration that it serves without, by number, and why.
     pub lost: Vec<(u16, String)>,
-    /// Clients of NFS that it serves.
-    pub nfs: SharedFront,
+    /// Clients of NFS that it serves, and what it imports.
+    pub beside: Beside,
     /// Whether the manager has refused its links since another node that was started later has its id.
     replaced: Rc<Cell<bool>>,
     _sockets: Sockets,
@@ -327,7 +326,7 @@ impl Running {
             memory: self.services.memory.clone(),
             files: self.services.files.clone(),
             keys,
-            nfs: self.nfs.clone(),
+            beside: self.beside.clone(),
             directory: self.directory.clone(),
             waits: self.host.waits(),
             disks,
@@ -401,8 +400,8 @@ pub fn run_as(machine: &Machine, setup: &Setup) -> Result<Running, MachineError>
     let (host, directory, _sockets) = (bare.host, bare.directory, Sockets::of(&[]));
     older::watch(host.node().cx(), &services);
     let replaced = stranger::watch_identity(host.node().cx(), &directory, setup.manager.0);
-    let nfs = SharedFront::default();
-    let running = Running { host, services, directory, lost, nfs, replaced, _sockets };
+    let beside = Beside::default();
+    let running = Running { host, services, directory, lost, beside, replaced, _sockets };
     let paths = machine.disks.iter().map(|disk| disk.path.clone()).collect();
     crate::status::service::serve(running.source(paths, machine.memory.cache.0, None));
     Ok(running)
@@ -591,8 +590,8 @@ fn enter(
     joined.map_err(stranger::refused)?;
     let (host, directory, _sockets) = (bare.host, bare.directory, Sockets::of(&listen));
     let (lost, replaced) = (Vec::new(), Rc::default()); // no other node was given its id
-    let nfs = SharedFront::default();
-    let running = Running { host, services, directory, lost, nfs, replaced, _sockets };
+    let beside = Beside::default();
+    let running = Running { host, services, directory, lost, beside, replaced, _sockets };
     if !listen.is_empty() {
         crate::status::service::serve(running.source(Vec::new(), 0, keys));
     }

@@ -259,7 +259,7 @@ fn serve_on(
             Nfs::new(sockets, Front::filter(server, frames))?.forwarding(forwarder)
         }
     };
-    running.nfs.replace(Some(device.front()));
+    running.beside.nfs.replace(Some(device.front()));
     running.host.add(device)?;
     // clients may wait at any time
     waiting::watch(running).begin(running.host.node().cx().now());

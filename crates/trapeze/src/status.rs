@@ -11,6 +11,7 @@
 //! until when.
 
 pub mod figures;
+pub mod import;
 pub mod keys;
 pub mod memory;
 pub mod nfs;

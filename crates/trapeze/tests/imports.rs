@@ -8,11 +8,12 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use trapeze::ask::ask_once;
+use trapeze::ask::{Told, ask_once};
 use trapeze::client::Reach;
 use trapeze::embedded::{Embedded, Importer, NfsServer};
 use trapeze::import::{Plan, Source};
 use trapeze::nfs::NfsOptions;
+use trapeze::status::import::Import;
 use trapeze::volume::{Volume, VolumeError};
 use wire::Errno;
 
@@ -52,8 +53,7 @@ impl Origin {
 
     /// Calls of a procedure so far.
     fn calls(&self, procedure: &str) -> u64 {
-        let cluster = self.dir.path().display().to_string();
-        let told = ask_once(&Reach { cluster, key: None, insecure: false }).unwrap();
+        let told = told(&self.dir);
         let servers = told.iter().filter_map(|told| told.report()?.nfs.as_ref());
         let procedures = servers.flat_map(|nfs| &nfs.procedures);
         procedures.filter(|it| it.name == procedure).map(|it| it.calls).sum()
@@ -80,7 +80,7 @@ fn plan(source: Source) -> Plan {
 struct Cache {
     cluster: Embedded,
     importer: Option<Importer>,
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 impl Cache {
@@ -88,7 +88,7 @@ impl Cache {
         let dir = tempfile::tempdir().unwrap();
         let cluster = Embedded::start(dir.path(), 2).unwrap();
         let importer = Some(cluster.import(plan).unwrap());
-        Cache { cluster, importer, _dir: dir }
+        Cache { cluster, importer, dir }
     }
 
     fn volume(&self) -> Volume {
@@ -102,10 +102,22 @@ impl Cache {
         data
     }
 
+    /// What the importer tells of the origin.
+    fn status(&self) -> Import {
+        let told = told(&self.dir);
+        let mut imports = told.iter().filter_map(|told| told.report()?.import.clone());
+        imports.next().expect("an importer")
+    }
+
     fn restart(&mut self, plan: Plan) {
         self.importer.take().unwrap().stop().unwrap();
         self.importer = Some(self.cluster.import(plan).unwrap());
     }
+}
+
+fn told(dir: &TempDir) -> Vec<Told> {
+    let cluster = dir.path().display().to_string();
+    ask_once(&Reach { cluster, key: None, insecure: false }).unwrap()
 }
 
 fn at(path: &str) -> String {
@@ -265,10 +277,15 @@ fn an_origin_that_is_away_is_an_error_unless_stale_bytes_are_welcome() {
     origin.write("/other", b"never read");
     let mut cache = Cache::start(origin.plan());
     assert_eq!(cache.read("file"), b"cached");
+    let status = cache.status();
+    assert_eq!((status.origin, status.read_bytes), (origin.source.to_string(), 6));
+    assert!(!status.away && status.calls > 1);
     origin.server.take().unwrap().stop().unwrap();
     let mut ours = cache.volume();
     until("the file is doubted", || read(&mut ours, "file").is_err());
     assert_eq!(errno(read(&mut ours, "file")), Errno::EHOSTDOWN);
+    let problem = cache.status().problem().unwrap();
+    assert!(problem.starts_with(&format!("{} is away for ", origin.source)), "{problem}");
     let refused = cache.cluster.import(Plan { directory: "/second".into(), ..origin.plan() });
     let text = refused.unwrap_err().to_string();
     assert!(text.starts_with(&origin.source.to_string()), "{text}");
@@ -281,6 +298,7 @@ fn an_origin_that_is_away_is_an_error_unless_stale_bytes_are_welcome() {
     origin.server = Some(server);
     until("the origin is back", || read(&mut ours, "other").is_ok());
     assert_eq!(read(&mut ours, "other").unwrap(), b"never read");
+    assert_eq!(cache.status().problem(), None);
 }
 
 #[test]

@@ -12,6 +12,7 @@ use trapeze::ask::{Asker, Told};
 use trapeze::children::READY;
 use trapeze::client::{Reach, VisitError};
 use trapeze::status::figures::{Figure, Kind, Number};
+use trapeze::status::import::Import;
 use trapeze::status::keys::{Keys, Tenant};
 use trapeze::status::memory::{Memory, Source};
 use trapeze::status::nfs::{Nfs, Procedure};
@@ -169,6 +170,7 @@ fn render(told: &[Told]) -> String {
     write_keys(&mut text, keys);
     let nfs = reports.clone().filter_map(|(labels, report)| Some((labels, report.nfs.as_ref()?)));
     write_nfs(&mut text, nfs);
+    write_all(&mut text, Import::FIGURES, reports.clone(), |report| report.import.as_ref());
     let disks = reports.clone().flat_map(|(labels, report)| {
         let label = move |disk: &Disk| format!("{labels},disk=\"{}\"", escaped(&disk.path));
         report.disks.iter().map(move |disk| (label(disk), disk))

@@ -2,7 +2,7 @@
 
 use super::keyboard::Keyboard;
 use super::verdict::{NotWell, gone_files, line, troubles};
-use super::{keys, memory, nfs, reads};
+use super::{import, keys, memory, nfs, reads};
 use crate::cli;
 use members::limits::JOINING_IDS;
 use members::{Member, Roles};
@@ -96,6 +96,7 @@ fn print_tables(told: &[Told], troubles: &[String]) {
     let any = |has: fn(&Report) -> bool| reports.iter().any(|(_, report)| has(report));
     let memory = any(|report| report.memory.is_some()).then(|| memory::table(&reports));
     let keys = any(|report| report.keys.is_some()).then(|| keys::table(&reports));
+    let imports = any(|report| report.import.is_some()).then(|| import::table(&reports));
     let has_nfs = any(|report| report.nfs.is_some());
     let nfs = has_nfs.then(|| [nfs::calls(&reports), nfs::clients(&reports)]);
     let has_locks = any(|report| report.nfs.as_ref().is_some_and(|nfs| !nfs.holders.is_empty()));
@@ -107,7 +108,7 @@ fn print_tables(told: &[Told], troubles: &[String]) {
     let tables = blocks.into_iter().chain(hints).chain(stores).chain(memory).chain(keys);
     let filters = any(|report| report.nfs.as_ref().is_some_and(|nfs| nfs.forwarded > 0));
     let filters = filters.then(|| nfs::forwarded(&reports));
-    let tables = tables.chain(nfs.into_iter().flatten()).chain(filters).chain(locks);
+    let tables = tables.chain(nfs.into_iter().flatten()).chain(filters).chain(locks).chain(imports);
     for table in tables.chain([links_table(&reports)]) {
         print!("\n{}", table.render());
     }

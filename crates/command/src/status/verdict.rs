@@ -67,7 +67,15 @@ pub fn troubles(told: &[Told]) -> Vec<String> {
         }
         troubles.extend(report.problems.iter().map(|problem| format!("{name}: {problem}")));
     }
+    troubles.extend(told.iter().filter_map(origin));
     troubles
+}
+
+/// The origin of an importer, when it is away.
+fn origin(one: &Told) -> Option<String> {
+    let is_own = !one.member.roles.is_server(); // a server's problems are told with it
+    let problem = one.report().filter(|_| is_own)?.import.as_ref()?.problem()?;
+    Some(format!("{}: {problem}", one.member.name))
 }
 
 /// The one line.

@@ -1,6 +1,6 @@
 //! Calls that change something at the origin, with what it says of the state before and after.
 
-use super::{Origin, failure};
+use super::{Origin, add, failure};
 use crate::limits::WRITE_BYTES_MIN;
 use crate::protocol::Version;
 use nfs::client::{Caller, Request};
@@ -80,7 +80,11 @@ impl Origin {
             Results::Write(Outcome::Ok(ok)) => {
                 let is_stable = ok.committed != StableHow::Unstable;
                 let is_some = (1..=data.len()).contains(&(ok.count as usize));
-                if is_stable && is_some { Ok((ok.count as usize, ok.wcc)) } else { Err(Errno::EIO) }
+                if !is_stable || !is_some {
+                    return Err(Errno::EIO);
+                }
+                add(&self.counters.written_bytes, ok.count as usize);
+                Ok((ok.count as usize, ok.wcc))
             }
             other => Err(failure(&other)),
         })

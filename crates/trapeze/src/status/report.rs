@@ -2,6 +2,7 @@
 #![allow(missing_docs)] // the fields are named for people: they are the JSON of `trapeze status`
 
 use super::figures::{Figure, Number, figures, seconds};
+use super::import::Import;
 use super::keys::Keys;
 use super::memory::Memory;
 use super::nfs::Nfs;
@@ -37,6 +38,9 @@ figures! {
         /// Of a server of NFS.
         #[serde(skip_serializing_if = "Option::is_none")]
         nfs: Option<Nfs>;
+        /// Of an importer of another server's export.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        import: Option<Import>;
         #[serde(skip_serializing_if = "Vec::is_empty")]
         disks: Vec<Disk>;
         links: Vec<Link>;

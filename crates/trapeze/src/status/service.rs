@@ -8,6 +8,7 @@
 //! A report longer than a page is asked for in steps; the step at 0 makes it, the others read what that made for the
 //! same asker. Reports of a few askers are kept; who comes back later hears EAGAIN, and may begin again.
 
+use super::import::{Import, SharedOrigin};
 use super::keys::Keys;
 use super::memory::Memory;
 use super::nfs::{Nfs, SharedFront};
@@ -48,6 +49,15 @@ const ASKERS_MAX: usize = 8;
 /// Keys and values that sockets serve beside.
 pub type SharedItems = Rc<RefCell<Items>>;
 
+/// What a machine is for others than the cluster, once it is.
+#[derive(Clone, Default)]
+pub struct Beside {
+    /// Clients of NFS that it serves.
+    pub nfs: SharedFront,
+    /// The origin of its import.
+    pub origin: SharedOrigin,
+}
+
 /// The parts that a report is made of.
 pub struct Source {
     /// The node.
@@ -64,8 +74,8 @@ pub struct Source {
     pub files: Option<files::Files>,
     /// Its keys and values.
     pub keys: Option<SharedItems>,
-    /// Its clients of NFS.
-    pub nfs: SharedFront,
+    /// What it is for others than the cluster.
+    pub beside: Beside,
     /// Its links.
     pub directory: Directory,
     /// Its waiting.
@@ -132,7 +142,7 @@ impl Source {
             memory: None,
             files: None,
             keys: Some(items),
-            nfs: SharedFront::default(),
+            beside: Beside::default(),
             directory: Directory::default(),
             waits: host.waits(),
             disks: Vec::new(),
@@ -163,7 +173,7 @@ impl Source {
             return cx.reply(request, Answer::error(Errno::EINVAL));
         };
         let client = IpAddr::V6((*address).into()).to_canonical();
-        let nfs = self.nfs.borrow();
+        let nfs = self.beside.nfs.borrow();
         let Some(front) = nfs.as_ref() else {
             return cx.reply(request, Answer::error(Errno::EOPNOTSUPP));
         };
@@ -188,6 +198,7 @@ impl Source {
             mount: self.files.as_ref().map(|files| Mount::counted(&files.report())),
             keys: self.keys.as_ref().map(|items| Keys::of(&items.borrow())),
             nfs: self.nfs(),
+            import: self.import(),
             disks: self.disk_reports().await,
             links: self.links(),
             wait: Wait::counted(&self.waits.get()),
@@ -209,7 +220,11 @@ impl Source {
     }
 
     fn nfs(&self) -> Option<Nfs> {
-        self.nfs.borrow().as_ref().map(|front| Nfs::of(&front.borrow()))
+        self.beside.nfs.borrow().as_ref().map(|front| Nfs::of(&front.borrow()))
+    }
+
+    fn import(&self) -> Option<Import> {
+        self.beside.origin.borrow().as_ref().map(|origin| Import::of(origin.standing()))
     }
 
     fn problems(&self) -> Vec<String> {
@@ -224,7 +239,8 @@ impl Source {
         let older = self.older();
         let io = io.into_iter().chain(older);
         let restored = self.frozen().into_iter().chain(self.compared());
-        io.chain(names).chain(damage).chain(restored).chain(self.younger()).collect()
+        let import = self.import().and_then(|import| import.problem());
+        io.chain(names).chain(damage).chain(restored).chain(self.younger()).chain(import).collect()
     }
 
     /// Of a store that is not the newest.
