@@ -28,6 +28,7 @@ pub fn import(arguments: &cli::ImportExport) -> Result<(), ServeError> {
         directory: directory.clone(),
         attributes: arguments.attributes,
         stale_ok: arguments.stale_ok,
+        space: arguments.space.map(|space| space.0),
         changes: arguments.write.map(|Writes::Through| by),
         user: (
             arguments.uid.unwrap_or_else(|| geteuid().as_raw()),

@@ -165,16 +165,17 @@ impl Service {
     async fn overwrite(&self, file: &Foreign, offset: u64, data: &[u8]) -> Result<(), Errno> {
         let end = offset + data.len() as u64;
         for piece in offset / PIECE_BYTES..=(end - 1) / PIECE_BYTES {
-            let (is_there, version) = {
+            let (is_there, version, size) = {
                 let mut state = file.state.borrow_mut();
                 let is_there = state.pieces.overwrite(piece);
-                (is_there || state.kept.whole, state.pieces.version())
+                (is_there || state.kept.whole, state.pieces.version(), state.size)
             };
             if is_there {
                 let from = offset.max(piece * PIECE_BYTES);
                 let to = end.min((piece + 1) * PIECE_BYTES);
                 let part = &data[(from - offset) as usize..(to - offset) as usize];
                 self.store(file, version, from, part).await?;
+                self.room.borrow_mut().take(file.id, part.len() as u64, end.max(size));
             }
         }
         Ok(())

@@ -41,6 +41,7 @@ impl Service {
                 Next::Fetch => self.fetch_now(&file, truncations, piece).await?,
             }
         }
+        self.room.borrow_mut().touch(id);
         self.go_ahead(&file, truncations, piece + 1);
         Ok(file.state.borrow().kept.whole)
     }
@@ -109,6 +110,9 @@ impl Service {
             return Err(Errno::EINVAL);
         }
         let data = self.read(file, range).await?;
+        // before they are there, so that there is never too much
+        self.room.borrow_mut().take(file.id, data.len() as u64, size);
+        self.make_room().await;
         self.store(file, truncations, start, &data).await
     }
 
@@ -135,7 +139,7 @@ impl Service {
 
     /// The file's truncate generation is on stable storage before any byte is of it: else another version could get
     /// the same generation after a power cut.
-    async fn sync(&self, file: &Foreign) -> Result<(), Errno> {
+    pub(crate) async fn sync(&self, file: &Foreign) -> Result<(), Errno> {
         let version = file.state.borrow().pieces.version();
         if !file.state.borrow().unsynced {
             return Ok(());
@@ -190,11 +194,7 @@ impl Service {
     ) -> Result<(), Errno> {
         let layout = file.state.borrow().layout.ok_or(Errno::EINVAL)?;
         let reference = FileRef { file: file.id, layout, truncations };
-        if !self.objects.knows_map(&reference) {
-            let count = MAP_FRAGMENTS_MAX as u32;
-            let (epoch, fragments) = self.names.fragments(file.id, 0, count).await?;
-            self.objects.learn_map(file.id, epoch, &fragments);
-        }
+        self.know_map(&reference).await?;
         let data = self.cx.piece(data);
         let written = self.objects.write(&reference, offset, data, Write::Stable).await?;
         if written.are_stable() {
@@ -203,6 +203,15 @@ impl Service {
         let committed = self.objects.commit(&reference, &written).await?;
         let is_same = written.columns().all(|column| written.same(column, &committed));
         if is_same { Ok(()) } else { Err(Errno::EAGAIN) }
+    }
+
+    pub(crate) async fn know_map(&self, reference: &FileRef) -> Result<(), Errno> {
+        if !self.objects.knows_map(reference) {
+            let count = MAP_FRAGMENTS_MAX as u32;
+            let (epoch, fragments) = self.names.fragments(reference.file, 0, count).await?;
+            self.objects.learn_map(reference.file, epoch, &fragments);
+        }
+        Ok(())
     }
 
     /// A column may have moved.

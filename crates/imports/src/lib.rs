@@ -27,11 +27,13 @@
 mod changes;
 mod client;
 mod data;
+mod evict;
 pub mod limits;
 mod mirror;
 mod origin;
 mod pieces;
 mod protocol;
+mod room;
 mod service;
 
 pub use client::{Client, User, write_bytes_max};

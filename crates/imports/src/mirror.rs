@@ -23,7 +23,7 @@ async fn all_done(
 }
 
 /// The names of a directory of ours, but for `.` and `..`.
-async fn names_of(
+pub(crate) async fn names_of(
     names: &names::Client,
     id: FileId,
 ) -> Result<BTreeMap<Vec<u8>, ListingEntry>, Errno> {

@@ -27,6 +27,8 @@ pub struct Pieces {
     fetched: BTreeSet<u64>,
     /// Of these, what was written over at the origin since they were asked for.
     spoiled: BTreeSet<u64>,
+    /// Nothing is fetched now.
+    is_closed: bool,
 }
 
 impl Pieces {
@@ -65,6 +67,11 @@ impl Pieces {
         self.there.contains(&piece)
     }
 
+    /// Whether readers wait before anything is fetched.
+    pub fn set_closed(&mut self, is_closed: bool) {
+        self.is_closed = is_closed;
+    }
+
     /// Another version begins, of which nothing is there.
     pub fn begin_version(&mut self, version: u32) {
         assert!(version >= self.version, "truncate generations grow");
@@ -78,6 +85,9 @@ impl Pieces {
         }
         if self.there.contains(&piece) {
             return Next::Read;
+        }
+        if self.is_closed {
+            return Next::Wait;
         }
         if self.fetched.insert(piece) { Next::Fetch } else { Next::Wait }
     }
@@ -130,6 +140,7 @@ mod tests {
         assert_eq!(pieces.want(3, 0), Next::Fetch);
         pieces.end(3, 0, true);
         assert!(pieces.overwrite(0) && !pieces.overwrite(1));
-        assert_eq!(pieces.want(3, 0), Next::Read);
+        pieces.set_closed(true);
+        assert_eq!((pieces.want(3, 0), pieces.want(3, 1)), (Next::Read, Next::Wait));
     }
 }

@@ -4,6 +4,7 @@ use crate::limits::*;
 use crate::origin::{Origin, changes, version, version_before};
 use crate::pieces::Pieces;
 use crate::protocol::{CHANGE, CHECK, Check, FETCH, Fetch, Kept, ORIGIN, Said, Version, WRITE};
+use crate::room::Room;
 use names::{Entry, Who};
 use nfs::convert::file_kind;
 use nfs::v3::{Fattr, WccData};
@@ -29,6 +30,8 @@ pub struct Config {
     pub stale_ok: bool,
     /// In whose name changes go through to the origin; `None`: they do not.
     pub changes: Option<As>,
+    /// Bytes that may be cached; `None`: as many as the volume has room for.
+    pub space: Option<u64>,
 }
 
 /// The user of changes at the origin.
@@ -53,6 +56,7 @@ pub struct Inner {
     pub(crate) origin: Rc<Origin>,
     files: RefCell<BTreeMap<FileId, Rc<Foreign>>>,
     pub(crate) fetches: Semaphore,
+    pub(crate) room: RefCell<Room>,
 }
 
 /// A foreign file.
@@ -210,10 +214,14 @@ impl Service {
         let (files, fetches) = (RefCell::default(), Semaphore::new(cx, FETCHES_MAX));
         let cx = cx.clone();
         let names = names.for_imports();
-        let inner = Inner { cx, config, names, objects, origin, files, fetches };
+        let room = RefCell::new(Room::new(config.space));
+        let inner = Inner { cx, config, names, objects, origin, files, fetches, room };
         let service = Service(Rc::new(inner));
         // comparing or fetching twice is as good as once
         service.cx.set_pure(Channel::IMPORTS, |op| !matches!(op, WRITE | CHANGE));
+        if config.space.is_some() {
+            service.cx.spawn("imports: room", service.clone().count_all());
+        }
         for _ in 0..SERVICE_LOOPS {
             service.cx.spawn("imports", service.clone().serve_loop());
         }
@@ -405,6 +413,7 @@ impl Service {
 
     /// The file is gone.
     pub(crate) fn forget(&self, id: FileId) {
+        self.room.borrow_mut().forget(id);
         self.files.borrow_mut().remove(&id);
     }
 

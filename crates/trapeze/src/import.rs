@@ -49,6 +49,8 @@ pub struct Plan {
     pub stale_ok: bool,
     /// In whose name changes go through to the origin; `None`: the import is read only.
     pub changes: Option<As>,
+    /// Bytes that may be cached; `None`: as many as the volume has room for.
+    pub space: Option<u64>,
     /// User and group that the origin is asked as.
     pub user: (u32, u32),
     /// Where other machines reach the importer.
@@ -126,8 +128,8 @@ pub fn serve(running: &mut Running, plan: &Plan) -> Result<Importing, ServeError
     let opened = record::open(names.clone(), directory, import);
     let Known { import, root } = running.host.block_on(opened)??;
     let belief = plan.attributes - ON_THE_WAY;
-    let (stale_ok, changes) = (plan.stale_ok, plan.changes);
-    let config = Config { import, root, belief, stale_ok, changes };
+    let (stale_ok, changes, space) = (plan.stale_ok, plan.changes, plan.space);
+    let config = Config { import, root, belief, stale_ok, changes, space };
     running.beside.origin.replace(Some(origin.clone()));
     let service = Service::start(&cx, config, (names.clone(), objects), origin);
     let replaced = Rc::new(Cell::new(false));

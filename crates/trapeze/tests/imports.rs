@@ -71,6 +71,7 @@ fn plan(source: Source) -> Plan {
         attributes: Duration::from_secs(2),
         stale_ok: false,
         changes: None,
+        space: None,
         user: (0, 0),
         listen: None,
     }
@@ -174,6 +175,31 @@ fn many_clients_cost_the_origin_one_read_of_each_block() {
     assert_eq!(origin.calls("READ"), 3, "a READ for each piece of 1 MiB");
     assert!(cache.read("file") == data);
     assert_eq!(origin.calls("READ"), 3);
+}
+
+#[test]
+fn what_was_read_least_recently_makes_room() {
+    let origin = Origin::start();
+    let all: Vec<_> = (0..4).map(|file| pattern(1_000_000 + file, file as u32)).collect();
+    for (file, data) in all.iter().enumerate() {
+        origin.write(&format!("/{file}"), data);
+    }
+    let limited = Plan { space: Some(3_500_000), ..origin.plan() };
+    let mut cache = Cache::start(limited.clone());
+    let reread = |cache: &Cache, file: usize| {
+        let before = origin.calls("READ");
+        assert!(cache.read(&file.to_string()) == all[file]);
+        origin.calls("READ") - before
+    };
+    assert_eq!([0, 1, 2].map(|file| reread(&cache, file)), [1, 1, 1]);
+    assert_eq!(reread(&cache, 0), 0, "there is room for three");
+    assert_eq!(reread(&cache, 3), 1);
+    assert_eq!([0, 3].map(|file| reread(&cache, file)), [0, 0]);
+    assert_eq!(reread(&cache, 1), 1, "it has made room");
+    assert_eq!([3, 1].map(|file| reread(&cache, file)), [0, 0]);
+    // what is there is counted
+    cache.restart(Plan { space: Some(1_500_000), ..limited });
+    until("only one is left", || reread(&cache, 1) + reread(&cache, 3) == 2);
 }
 
 #[test]

@@ -29,6 +29,9 @@ pub struct ImportExport {
     /// Changes go to the origin, and are on its stable storage before they are answered; default: read only
     #[arg(long, value_enum)]
     pub write: Option<Writes>,
+    /// Bytes that may be cached, as in 10G; what was read least recently goes first. Default: no limit
+    #[arg(long, value_name = "SIZE")]
+    pub space: Option<Size>,
     /// User that the origin is asked as, by default this process's; changes too, by default their maker's
     #[arg(long, value_name = "N")]
     pub uid: Option<u32>,
