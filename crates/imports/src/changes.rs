@@ -145,6 +145,7 @@ impl Service {
         let asked = self.cx.now();
         let handle = file.handle();
         let written = self.origin.write(caller, (&handle, offset), data).await;
+        file.note_changed(self.cx.now());
         // it may have been executed
         let (count, wcc) = written.inspect_err(|_| file.doubt())?;
         let stored = match file.is_alone(&wcc) {
@@ -247,6 +248,7 @@ impl Service {
         file.in_turn(async {
             let asked = self.cx.now();
             let set = self.origin.set_attributes(caller, &file.handle(), changes).await;
+            file.note_changed(self.cx.now());
             let wcc = set.inspect_err(|_| file.doubt())?;
             match wcc.after {
                 Some(after) if changes.size.is_some() && file_kind(after.kind) == file.kind => {

@@ -185,9 +185,14 @@ impl Service {
             return Ok(());
         }
         let file = self.load(entry.file).await?;
-        file.in_turn(self.learn(&file, &listed.attributes)).await?;
-        file.note_asked(asked);
-        Ok(())
+        file.in_turn(async {
+            if !file.is_outdated(asked) {
+                self.learn(&file, &listed.attributes).await?;
+                file.note_asked(asked);
+            }
+            Ok(())
+        })
+        .await
     }
 
     /// Makes a name with an inode; `None` where it went from the origin meanwhile, or is none that we can make.

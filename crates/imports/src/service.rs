@@ -77,6 +77,8 @@ pub(crate) struct State {
     pub pieces: Pieces,
     /// When the origin was asked last.
     asked: Option<Time>,
+    /// When the origin answered the last change of ours.
+    changed: Option<Time>,
     /// The last comparison's end.
     last: Result<(), Errno>,
     /// The manager may lose its truncate generation by a power cut.
@@ -110,6 +112,7 @@ impl Foreign {
             layout: entry.layout,
             pieces: Pieces::new(entry.truncations),
             asked: None,
+            changed: None,
             last: Ok(()),
             unsynced: true,
             told_size: entry.attr.size,
@@ -178,6 +181,16 @@ impl Foreign {
         let mut state = self.state.borrow_mut();
         (state.kept.version, state.size) = (version(fattr), fattr.size);
         state.unflushed = Some(*fattr);
+    }
+
+    /// The origin has answered a change of ours.
+    pub fn note_changed(&self, now: Time) {
+        self.state.borrow_mut().changed = Some(now);
+    }
+
+    /// Whether what was asked of the origin then may be of before a change of ours.
+    pub fn is_outdated(&self, asked: Time) -> bool {
+        self.state.borrow().changed.is_some_and(|changed| asked <= changed)
     }
 
     /// What is cached may be of another version: it is compared, and is another one, when it is asked for next.
