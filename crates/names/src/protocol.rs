@@ -9,7 +9,7 @@ use crate::create::How;
 use crate::directory::{Listing, ListingEntry, Plus, Span, site_of_cookie};
 use crate::hash::site_of_name;
 use crate::lookup::{Entry, Found};
-use crate::permissions::{Basis, WRITE, Who};
+use crate::permissions::{Basis, Who};
 use crate::record::{DuplicateKey, Policy};
 use crate::salvage::Salvaged;
 use crate::sessions::{Claim, Final};
@@ -276,20 +276,6 @@ impl Operation<'_> {
             Rename { parent, new_parent, .. } if parent == new_parent => vec![*parent],
             Rename { parent, new_parent, .. } => vec![*parent, *new_parent],
             _ => Vec::new(),
-        }
-    }
-
-    /// The files and directories that only their importer may change by it, if they are of an import. Locks, opens for
-    /// reading and what administrators do are everybody's.
-    pub fn import_changes(&self) -> Vec<FileId> {
-        use Operation::*;
-        match self.plain() {
-            SetXattr { file, .. } | RemoveXattr { file, .. } => vec![*file],
-            CreateUnnamed { parent, .. } => vec![*parent],
-            Open { file, mask, .. } | OpenNamed { file, mask, .. } if mask & WRITE != 0 => {
-                vec![*file]
-            }
-            operation => operation.changed(),
         }
     }
 
