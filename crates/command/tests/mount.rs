@@ -221,6 +221,28 @@ fn locks(one: &Path, two: &Path) {
     waiting.join().unwrap();
 }
 
+/// A program has a file locked while its mount is stopped.
+#[test]
+fn a_mount_that_is_stopped_gives_its_locks_back_at_once() {
+    if cannot_mount() {
+        return;
+    }
+    let mut cluster = Cluster::mounted(1);
+    let (one, two) = (cluster.at("locked"), cluster.mount_again().join("locked"));
+    let (whole, range) = (File::create(&one).unwrap(), File::create(cluster.at("range")).unwrap());
+    let lock = FlockOperation::NonBlockingLockExclusive;
+    rustix::fs::flock(&whole, lock).unwrap();
+    rustix::fs::fcntl_lock(&range, lock).unwrap();
+    let others = [&two, &two.with_file_name("range")]
+        .map(|path| File::options().write(true).open(path).unwrap());
+    assert!(rustix::fs::flock(&others[0], lock).is_err(), "it is locked");
+    cluster.processes.unmount().unwrap();
+    rustix::fs::flock(&others[0], lock).unwrap();
+    rustix::fs::fcntl_lock(&others[1], lock).unwrap();
+    drop((whole, range, others));
+    cluster.stop();
+}
+
 #[test]
 fn what_differs_from_a_local_file_system() {
     if cannot_mount() {

@@ -81,6 +81,8 @@ pub const USED_SPAN: Duration = Duration::from_secs(1);
 pub const RETRY_PAUSE: Duration = Duration::from_millis(50);
 /// And at most so long: 1,000 sends of a server that stays away ask 1,000 times a second.
 pub const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
+/// How long a client that ends waits for managers to hear that it holds nothing any more.
+pub const LEAVE_SPAN: Duration = Duration::from_secs(1);
 /// Pause before what a close left at the manager is ended again: by then that knows again what else is open here.
 pub const LEFT_PAUSE: Duration = names::limits::KEEP_ALIVE_INTERVAL;
 /// Pause before frames are asked for again when the pool is empty.

@@ -12,7 +12,7 @@
 use crate::Files;
 use crate::flags::writes;
 use crate::inode::{File, OwnChanges};
-use crate::limits::LOSSES_MAX;
+use crate::limits::{LEAVE_SPAN, LOSSES_MAX};
 use crate::table::Open;
 use crate::written::Mark;
 use node::Bug;
@@ -243,8 +243,8 @@ impl Files {
         }
     }
 
-    /// Everything written is on stable storage and nothing is open any more. No new operation may come. An error when
-    /// something could not be kept that no application has been told of, or will be.
+    /// Everything written is on stable storage and nothing is open or locked any more. No new operation may come. An
+    /// error when something could not be kept that no application has been told of, or will be.
     pub async fn drain(&self) -> Result<(), Errno> {
         let mut result = Ok(());
         for file in self.files_with_written() {
@@ -265,6 +265,10 @@ impl Files {
         let files = self.table.borrow().files();
         for file in files {
             result = result.and(self.tell_loss(&file).await);
+        }
+        if result.is_ok() && self.names.holds_something() {
+            // A manager that is away gives to others what this client has locked when its lease ends.
+            let _ = self.cx.with_deadline(LEAVE_SPAN, self.names.leave()).await;
         }
         result
     }

@@ -1,7 +1,7 @@
 //! Opens; what the manager knows of this client, and how it is told again.
 
 use super::calls::decoded;
-use super::{Client, LostLock, Open, SMALL};
+use super::{Client, Inner, LostLock, Open, SMALL};
 use crate::limits::{CLAIMS_MAX, HOLDING_MAX, KEEP_ALIVE_INTERVAL};
 use crate::locks::LockOwner;
 use crate::lookup::Entry;
@@ -190,6 +190,14 @@ impl Client {
                 Either::Right(()) => registration = self.say_alive(manager).await?.registration,
             }
         }
+    }
+
+    /// Whether a manager may believe that this client has something open or locked.
+    pub fn holds_something(&self) -> bool {
+        let Inner { opens, locks, doubts, .. } = &*self.0;
+        !(opens.borrow().is_empty()
+            && locks.borrow().held().next().is_none()
+            && doubts.borrow().is_empty())
     }
 
     /// Says that this client ends: whatever it still has open is closed, as if its lease had ended now.
