@@ -2,6 +2,7 @@
 
 use crate::cli;
 use crate::tools::{Result, ToolError, close, name_of, volume};
+use names::SwitchingShare;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -51,6 +52,12 @@ pub fn mv(arguments: &cli::Mv) -> Result<()> {
 /// `trapeze layout`.
 pub fn layout(arguments: &cli::Layout) -> Result<()> {
     let mut volume = volume(&arguments.target)?;
+    if let Some(share) = arguments.mkdir_switching {
+        volume.set_mkdir_switching(share.0)?;
+    }
+    if arguments.mkdir_switching.is_some() || arguments.paths.is_empty() {
+        show_switching(volume.mkdir_switching()?, arguments.target.json);
+    }
     for path in &arguments.paths {
         if arguments.hash {
             volume.hash_directory(path).map_err(|error| not_empty(error, path))?;
@@ -67,6 +74,18 @@ pub fn layout(arguments: &cli::Layout) -> Result<()> {
         println!("{}: {names}", path.display());
     }
     close(volume)
+}
+
+fn show_switching(share: SwitchingShare, as_json: bool) {
+    let part = |per_mille: u16| f64::from(per_mille) / 1000.0;
+    let (holds, set) = (part(share.per_mille), share.set.map(part));
+    if as_json {
+        return print_json(&json!({ "mkdir_switching": holds, "mkdir_switching_set": set }));
+    }
+    let why = if set.is_some() { "set" } else { "the default" };
+    println!(
+        "new directories: {holds} of them go to a manager by their names' hash ({why}), the others stay with their parent"
+    );
 }
 
 fn not_empty(error: VolumeError, path: &Path) -> ToolError {

@@ -132,6 +132,13 @@ fn ten_thousand_names_of_a_hashed_directory_are_at_all_managers() {
         "{told}"
     );
     shell(&point, 240, HOT);
+    for (asked, told) in [("0.25", "0.25 of them"), ("default", "0.667 of them")] {
+        let said = trapeze(&["layout", "--mkdir-switching", asked, "--cluster", text(&dir)]);
+        let said = String::from_utf8_lossy(&said.stdout).into_owned();
+        assert!(said.contains(told), "{said}");
+    }
+    let refused = trapeze(&["layout", "--mkdir-switching", "1.5", "--cluster", text(&dir)]);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
     assert_eq!(shell(&point, 60, "ls").trim(), "full");
     cluster.stop();
 }

@@ -3,10 +3,12 @@
 use crate::keys::{self, Table};
 use crate::limits::CHANGES_MAX;
 use crate::manager::Manager;
-use crate::open_error::OpenError;
+use crate::open_error::{OpenError, damaged};
 use crate::protocol::Row;
+use crate::quarantine::begun_anew;
 use crate::record::{Handed, Inode};
 use crate::transaction::Transaction;
+use std::cell::Cell;
 use std::ops::{Bound, ControlFlow};
 use store::{Append, Batch};
 use wire::field::{Field, encoded};
@@ -77,6 +79,15 @@ impl Manager {
         self.put_owner(site, &Handed { owner, is_done: true, clients: Vec::new() }, now)
     }
 
+    /// Loads from the store which sites were handed over.
+    pub(crate) fn load_owners(&mut self) -> Result<(), OpenError> {
+        for (key, value) in self.table(0, Table::Owner)? {
+            let site = *key.get(2).ok_or_else(|| OpenError::Damaged { key: key.clone() })?;
+            self.sites.set(site, damaged::<Handed>(&key, &value)?.owner);
+        }
+        Ok(())
+    }
+
     fn put_owner(&mut self, site: u8, handed: &Handed, now: Wall) -> Result<Option<Append>, Errno> {
         self.volume.set_shared();
         let volume = encoded(&self.volume);
@@ -96,7 +107,7 @@ impl Manager {
     pub(crate) fn open_handovers(&self) -> Result<Vec<Handover>, OpenError> {
         let mut open = Vec::new();
         for (key, value) in self.table(0, Table::Owner)? {
-            let handed: Handed = crate::open_error::damaged(&key, &value)?;
+            let handed: Handed = damaged(&key, &value)?;
             let Some(site) = key.get(2).copied() else { return Err(OpenError::Damaged { key }) };
             if !handed.is_done {
                 open.push((site, handed.owner, handed.clients));
@@ -105,20 +116,46 @@ impl Manager {
         Ok(open)
     }
 
-    /// Records of a site behind the one with this key, of about so many bytes.
+    /// Records of a site behind the one with this key, of about so many bytes: its own, then those of objects of its
+    /// files in quarantine.
     pub(crate) fn rows_of(
         &self,
         site: u8,
         after: Option<&[u8]>,
         bytes: usize,
     ) -> Result<Vec<Row>, Errno> {
-        let (mut rows, mut sum) = (Vec::new(), 0);
-        self.scan_site(site, after, |key, value| {
-            sum += key.len() + value.len();
+        let (mut rows, sum) = (Vec::new(), Cell::new(0));
+        let take = |rows: &mut Vec<Row>, key: &[u8], value: &[u8]| {
+            sum.set(sum.get() + key.len() + value.len());
             rows.push(Row { key: key.into(), value: value.into() });
-            if sum < bytes { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        })?;
+            if sum.get() < bytes { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        };
+        let own = after.filter(|after| after.first() == Some(&site));
+        let aside = after.filter(|_| own.is_none());
+        if aside.is_none() {
+            self.scan_site(site, own, |key, value| take(&mut rows, key, value))?;
+        }
+        if aside.is_some() || rows.is_empty() {
+            self.scan_asides(site, aside, |key, value| take(&mut rows, key, value))?;
+        }
         Ok(rows)
+    }
+
+    /// Shows the records of objects of a site's files in quarantine, behind the one with this key.
+    fn scan_asides(
+        &self,
+        site: u8,
+        after: Option<&[u8]>,
+        mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), Errno> {
+        let first = keys::table(0, Table::Quarantine);
+        let start = after.map_or(Bound::Included(&first[..]), Bound::Excluded);
+        let end = keys::behind(&first).ok_or(Errno::EIO)?;
+        let of_site = |key: &[u8], value: &[u8]| match keys::is_aside_of(key, site) {
+            true => visit(key, value),
+            false => ControlFlow::Continue(()),
+        };
+        self.store.scan((start, Bound::Excluded(&end[..])), of_site).map_err(|_| Errno::EIO)
     }
 
     /// Shows every record of a site behind the one with this key, until `visit` breaks.
@@ -137,12 +174,15 @@ impl Manager {
 
     /// Takes records of a site that is not this manager's yet.
     pub(crate) fn import(&mut self, site: u8, rows: &[Row]) -> Result<Option<Append>, Errno> {
-        let mut batch = Batch::new();
+        let (mut batch, uptime) = (Batch::new(), self.uptime()?);
         for row in rows {
-            if row.key.first() != Some(&site) || !keys::is_of_site(&row.key) {
+            if keys::is_aside_of(&row.key, site) {
+                batch.put(&row.key, &begun_anew(&row.value, uptime)?);
+            } else if row.key.first() == Some(&site) && keys::is_of_site(&row.key) {
+                batch.put(&row.key, &row.value);
+            } else {
                 return Err(Errno::EPROTO);
             }
-            batch.put(&row.key, &row.value);
         }
         let format = self.volume.format;
         if rows.iter().any(|row| keys::bucket_of(&row.key).is_some()) {
@@ -164,12 +204,14 @@ impl Manager {
             return Err(Errno::EEXIST);
         }
         let (mut batch, mut count) = (Batch::new(), 0);
-        self.scan_site(site, None, |key, _| {
+        let mut delete = |key: &[u8], _: &[u8]| {
             batch.delete(key);
             count += 1;
             if count < CHANGES_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        })?;
-        Ok(((count > 0).then(|| self.store().apply(batch)), count == CHANGES_MAX))
+        };
+        self.scan_site(site, None, &mut delete)?;
+        self.scan_asides(site, None, delete)?;
+        Ok(((count > 0).then(|| self.store().apply(batch)), count >= CHANGES_MAX))
     }
 
     /// Nothing of a site is in memory any more.

@@ -59,6 +59,10 @@ pub enum Table {
     Bucket = 23,
     /// Answers for duplicates of calls that come under other names, by age.
     Duplicate = 24,
+    /// How many new directories go to the site of their hash; at site 0 only.
+    Switching = 25,
+    /// How often servers were retired or taken back; at site 0 only.
+    Retirements = 26,
 }
 
 /// A site's part of the names of a directory: all of them at the directory's own site, or a bucket of a hashed one.
@@ -127,6 +131,11 @@ pub fn restored(file: FileId) -> Vec<u8> {
 /// For how long the volume had a manager.
 pub fn uptime() -> Vec<u8> {
     key(0, Table::Uptime, &[])
+}
+
+/// How many new directories go to the site of their hash.
+pub fn switching() -> Vec<u8> {
+    key(0, Table::Switching, &[])
 }
 
 /// The volume record.
@@ -225,6 +234,11 @@ pub fn fragment(file: FileId, unit: u64) -> Vec<u8> {
     of_file(file, Table::Fragment, &unit.to_be_bytes())
 }
 
+/// How often servers were retired or taken back.
+pub fn retirements() -> Vec<u8> {
+    key(0, Table::Retirements, &[])
+}
+
 /// A server that gets nothing new.
 pub fn retired(server: NodeId) -> Vec<u8> {
     key(0, Table::Retired, &[&server.0.to_be_bytes()])
@@ -246,6 +260,12 @@ pub fn quarantined(home: Home, file: FileId, column: u16) -> Vec<u8> {
 pub fn quarantined_of(key: &[u8]) -> Option<(Home, FileId, u16)> {
     let home = Home { server: NodeId(short_at(key, 2)?), disk: *key.get(14)? };
     Some((home, FileId(number_at(key, 4)?), short_at(key, 12)?))
+}
+
+/// Whether the record is of an object in quarantine that a file of this site had.
+pub fn is_aside_of(key: &[u8], site: u8) -> bool {
+    key.starts_with(&table(0, Table::Quarantine))
+        && quarantined_of(key).is_some_and(|(_, file, _)| file.site() == site)
 }
 
 fn short_at(key: &[u8], at: usize) -> Option<u16> {

@@ -16,8 +16,8 @@ use crate::open_error::{OpenError, damaged};
 use crate::opens::{Holder, Opens};
 use crate::protocol::Point;
 use crate::record::{
-    Answered, FORMAT, FORMAT_SHARED, Handed, Incarnation, Inode, Participants, Policy,
-    PreparedPart, Reader, Session, Volume,
+    Answered, FORMAT, FORMAT_SHARED, Incarnation, Inode, Participants, Policy, PreparedPart,
+    Reader, Session, Volume,
 };
 use crate::restoration::Restoration;
 use crate::servers::IoServer;
@@ -281,10 +281,8 @@ impl Manager {
         self.retired = self
             .read(0, |t| t.retired())
             .map_err(|_| OpenError::Damaged { key: keys::table(0, Table::Retired) })?;
-        for (key, value) in self.table(0, Table::Owner)? {
-            let site = *key.get(2).ok_or_else(|| OpenError::Damaged { key: key.clone() })?;
-            self.sites.set(site, damaged::<Handed>(&key, &value)?.owner);
-        }
+        self.load_owners()?;
+        self.load_switching()?;
         self.load_operations()?;
         for site in (0..=u8::MAX).filter(|site| self.sites.owns(*site)).collect::<Vec<_>>() {
             self.load_site(site, now)?;
@@ -552,6 +550,7 @@ impl Manager {
             Effect::Ended(file) => self.opens.count_end(file),
             Effect::Closed(client, number) => self.opens.closed(client, number),
             Effect::Expired(client) => self.forget_client(client),
+            Effect::Switching(switching) => self.sites.switching = switching,
             Effect::Imported => self.volume.set_imports(),
             Effect::Thawed => self.thaw(),
             Effect::Restored(before, now) => self.restoration.change(before, now),

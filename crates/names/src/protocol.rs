@@ -247,6 +247,8 @@ operations! {
     OpenNamed = 43 once { who: Who<'a>, parent: FileId, name: &'a [u8], file: FileId, mask: u32 }
     Share = 58 pure { file: FileId }
     HashDirectory = 59 once { who: Who<'a>, file: FileId }
+    SetSwitching = 60 once { who: Who<'a>, per_mille: Option<u16> }
+    Switching = 61 pure {}
 }
 
 impl Operation<'_> {
@@ -306,7 +308,7 @@ impl Operation<'_> {
             Salvage { .. } | HashDirectory { .. } => true,
             // A record of a fixed size changes: programs that make room rename and cut.
             Rename { .. } | SetAttr { .. } | SetDirectoryLayout { .. } | Own { .. } => false,
-            Share { .. } => false,
+            Share { .. } | SetSwitching { .. } | Switching {} => false,
             Unlink { .. } | RemoveDirectory { .. } | RemoveXattr { .. } => false,
             // Opens and locks go with the client.
             Open { .. } | OpenNamed { .. } | Close { .. } | Claim { .. } | Leave { .. } => false,
@@ -404,9 +406,10 @@ impl Operation<'_> {
             | AcceptLost { file, .. }
             | MoveColumn { file, .. } => Some(*file),
             Space {} | KeepAlive {} | Sync { .. } | Leave {} | Claim { .. } => None,
+            SetSwitching { .. } | Switching {} => None,
             Servers {} | Sites {} | Quarantined { .. } | Retire { .. } | Share { .. } => None,
-            // Quarantined objects are in the store of the manager that set them aside.
-            Restore { .. } | Purge { .. } => None,
+            // What is known of objects in quarantine is at the manager of their file.
+            Restore { file, .. } | Purge { file, .. } => Some(*file),
             Own { .. } | Backup { .. } | Restoration {} | CompareAll { .. } => None,
             Salvage { found, .. } => Some(found.attr.file),
         }

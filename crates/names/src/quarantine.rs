@@ -244,6 +244,11 @@ impl Transaction<'_> {
     }
 }
 
+/// The record of an object, at another manager: its day begins anew, as each manager counts its own running.
+pub(crate) fn begun_anew(value: &[u8], uptime: u64) -> Result<Vec<u8>, Errno> {
+    Ok(encoded(&Note { uptime, ..Transaction::decoded(value)? }))
+}
+
 fn aside_of(key: &[u8], value: &[u8]) -> Result<Aside, Errno> {
     let (home, file, column) = keys::quarantined_of(key).ok_or(Errno::EIO)?;
     let Note { since, uptime, bytes, why, restored } = Transaction::decoded(value)?;

@@ -96,6 +96,36 @@ pub struct Incarnation {
 }
 fields!(Incarnation { before, id });
 
+/// How many new directories go to the site of their hash.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Switching {
+    /// Grows with each change.
+    pub(crate) version: u32,
+    /// Of 1000 new directories; without it as many as are to be at other managers in the end.
+    pub(crate) set: Option<u16>,
+}
+fields!(Switching { version, set });
+
+/// The same, as clients are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SwitchingShare {
+    /// What was set for the volume, of 1000 new directories.
+    pub set: Option<u16>,
+    /// What holds now.
+    pub per_mille: u16,
+}
+fields!(SwitchingShare { set, per_mille });
+
+/// Servers that get nothing new, as managers tell each other.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Retired {
+    /// Grows with each change.
+    pub version: u32,
+    /// The servers.
+    pub servers: Vec<NodeId>,
+}
+fields!(Retired { version, servers });
+
 /// Counters of a site.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Site {

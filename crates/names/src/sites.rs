@@ -1,5 +1,6 @@
 //! The sites of a manager, and where the others are as far as it knows.
 
+use crate::record::Switching;
 use std::collections::BTreeSet;
 use wire::{FileId, NodeId, SITES, SiteOwner, Sites};
 
@@ -12,13 +13,16 @@ pub struct Ownership {
     leaving: BTreeSet<u8>,
     /// All sites are this manager's.
     is_alone: bool,
+    /// What the volume says of new directories.
+    pub(crate) switching: Switching,
 }
 
 impl Ownership {
     /// Of the manager `own` of a volume that was made at `first`.
     pub fn new(own: NodeId, first: NodeId) -> Ownership {
         let table = Sites::all_at(first);
-        Ownership { own, table, leaving: BTreeSet::new(), is_alone: own == first }
+        let (leaving, switching) = (BTreeSet::new(), Switching::default());
+        Ownership { own, table, leaving, is_alone: own == first, switching }
     }
 
     /// This manager.

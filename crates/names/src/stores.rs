@@ -2,14 +2,40 @@
 //!
 //! A server announces its disks; a file gets a column on each of them, up to the most that a layout has. Where a column
 //! is stands in the layout, so that nothing moves when disks or servers are added. A server that is to be taken away is
-//! *retired*: it keeps what it has and gets nothing new.
+//! *retired*: it keeps what it has and gets nothing new. Managers tell each other which ones are, so that one that
+//! joins or was away knows.
 
 use crate::keys::{self, Table};
+use crate::manager::{Manager, Origin};
 use crate::permissions::Who;
+use crate::record::Retired;
 use crate::transaction::{Effect, Transaction};
 use std::collections::BTreeSet;
+use store::Append;
 use wire::field::encoded;
-use wire::{Errno, NodeId};
+use wire::{Errno, NodeId, Wall};
+
+impl Manager {
+    /// The servers that are retired, for other managers.
+    pub(crate) fn retired(&self) -> Result<Retired, Errno> {
+        self.read(0, |t| {
+            let servers = t.retired()?.into_iter().collect();
+            Ok(Retired { version: t.retirements()?, servers })
+        })
+    }
+
+    /// Takes over what another manager says where that knows more.
+    pub(crate) fn hear_retired(
+        &mut self,
+        heard: &Retired,
+        now: Wall,
+    ) -> Result<Option<Append>, Errno> {
+        if heard.version <= self.retired()?.version {
+            return Ok(None);
+        }
+        Ok(self.change(Origin { client: 0, now }, |t| t.hear_retired(heard))?.1)
+    }
+}
 
 impl Transaction<'_> {
     /// From now on the server gets nothing new, or does again. Only root may.
@@ -22,6 +48,31 @@ impl Transaction<'_> {
             false => self.delete(keys::retired(server)),
         }
         self.effect(Effect::Retired(server, retired));
+        let version = self.retirements()? + 1;
+        self.put(keys::retirements(), encoded(&version));
+        Ok(())
+    }
+
+    /// How often servers were retired, or taken back: it tells which manager knows more.
+    fn retirements(&self) -> Result<u32, Errno> {
+        let version = self.record(&keys::retirements())?;
+        // Stores of before it was counted.
+        version.map_or_else(|| Ok(u32::from(!self.retired()?.is_empty())), Ok)
+    }
+
+    /// Another manager knows more.
+    fn hear_retired(&mut self, heard: &Retired) -> Result<(), Errno> {
+        let (known, servers) =
+            (self.retired()?, BTreeSet::from_iter(heard.servers.iter().copied()));
+        for server in known.symmetric_difference(&servers) {
+            let retired = servers.contains(server);
+            match retired {
+                true => self.put(keys::retired(*server), encoded(&retired)),
+                false => self.delete(keys::retired(*server)),
+            }
+            self.effect(Effect::Retired(*server, retired));
+        }
+        self.put(keys::retirements(), encoded(&heard.version));
         Ok(())
     }
 

@@ -3,14 +3,13 @@
 
 use crate::duplicates::Kept;
 use crate::foreign::{Act, Foreign, Needs, Parts, Want, Write};
-use crate::hash::hash;
 use crate::hashing::Hashed;
 use crate::holds::Holds;
 use crate::keys::{self, BucketId};
 use crate::limits::CHANGES_BYTES_MAX;
 use crate::locks::Locks;
 use crate::opens::{Holder, Opens};
-use crate::record::{DuplicateKey, FIRST_POSITION, Inode, Listed, Named, Policy, Site, Volume};
+use crate::record::{DuplicateKey, FIRST_POSITION, Inode, Listed, Named, Site, Switching, Volume};
 use crate::restoration::{Restoration, Restored};
 use crate::servers::IoServer;
 use crate::sites::Ownership;
@@ -52,6 +51,8 @@ pub(crate) enum Effect {
     Retired(NodeId, bool),
     /// There is an import.
     Imported,
+    /// Another share of new directories goes to the site of their hash.
+    Switching(Switching),
     /// A restored volume is as any other from now on.
     Thawed,
     /// The row of one of its files, before and now.
@@ -398,16 +399,6 @@ impl Transaction<'_> {
     pub fn files(&self) -> Result<u64, Errno> {
         let count = |site| Ok(self.record::<Site>(&keys::site(site))?.unwrap_or_default().files);
         (0..=u8::MAX).map(count).sum()
-    }
-
-    /// Where a new directory goes (mkdir switching): to the site of its hash, or with its parent.
-    pub(crate) fn site_for(&self, policy: &Policy, parent: BucketId, name: &[u8]) -> u8 {
-        let hash = hash(parent.directory, name);
-        // As many go elsewhere as are to be elsewhere in the end, where that is more than the volume says.
-        let share = 1000 - 1000 / self.sites.managers() as u64;
-        let per_mille = u64::from(self.volume.switch_per_mille).max(share);
-        let switched = (hash >> 32) % 1000 < per_mille;
-        if policy.switching && switched { hash as u8 } else { parent.site }
     }
 
     /// The answer to a call that was executed before; ECANCELED when the slot has gone on since.

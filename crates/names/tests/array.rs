@@ -4,6 +4,8 @@ mod away;
 mod handover;
 mod hashed;
 mod losses;
+mod steps;
+mod switching;
 mod taking_out;
 
 use crate::common::ROOT;

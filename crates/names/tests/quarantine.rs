@@ -114,7 +114,7 @@ fn an_object_that_cannot_be_read_does_not_keep_others_from_being_set_aside() {
     cluster.objects.0.unstable.set(Some(all[1].1));
     cluster.turns(8 * 60_000);
     assert!(cluster.objects.0.aside.borrow().iter().copied().eq(all[1..].iter().copied()));
-    let shown = cluster.run(1, async move { client.quarantined(&Who::ROOT, None).await.unwrap() });
+    let shown = cluster.run(1, async move { client.quarantined(&Who::ROOT).await.unwrap() });
     let columns: Vec<_> = shown.iter().map(|aside| aside.column).collect();
     assert_eq!(columns, [1, 2], "what is set aside, and nothing else");
 }
@@ -126,7 +126,7 @@ fn what_was_set_aside_is_shown_put_back_and_dropped_by_hand() {
     cluster.turns(8 * 60_000);
     let list = |cluster: &mut Cluster| {
         let client = client.clone();
-        cluster.run(1, async move { client.quarantined(&Who::ROOT, None).await.unwrap() })
+        cluster.run(1, async move { client.quarantined(&Who::ROOT).await.unwrap() })
     };
     let shown = list(&mut cluster);
     let told: Vec<_> = shown.iter().map(|a| (a.home.server.0, a.file, a.column, a.bytes)).collect();
@@ -136,7 +136,7 @@ fn what_was_set_aside_is_shown_put_back_and_dropped_by_hand() {
     let answers = cluster.run(1, async move {
         let strangers = Who::new(7, 7, &[]);
         (
-            one.quarantined(&strangers, None).await.map(drop),
+            one.quarantined(&strangers).await.map(drop),
             one.restore(&strangers, &first).await,
             one.restore(&Who::ROOT, &first).await,
             one.restore(&Who::ROOT, &first).await,

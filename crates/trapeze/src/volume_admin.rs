@@ -5,7 +5,7 @@
 use super::{At, O_RDWR, Result, Volume};
 use crate::config::MANAGER_NODE;
 use members::{Forget, Member, Retire};
-use names::{Aside, Entry, IoServer, Who};
+use names::{Aside, Entry, IoServer, SwitchingShare, Who};
 use node::rings::FileOp;
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -134,6 +134,20 @@ impl Volume {
         })
     }
 
+    /// From now on so many of 1000 new directories go to the site of their hash, on stable storage; without a number
+    /// all but one in the number of managers. Every manager knows some seconds later.
+    pub fn set_mkdir_switching(&mut self, per_mille: Option<u16>) -> Result<()> {
+        self.asked(Path::new("the managers"), async move |names| {
+            names.set_switching(&Who::ROOT, per_mille).await?;
+            names.sync().await
+        })
+    }
+
+    /// How many new directories go to the site of their hash.
+    pub fn mkdir_switching(&mut self) -> Result<SwitchingShare> {
+        self.asked(Path::new("the managers"), async move |names| names.switching().await)
+    }
+
     /// Whether the names of a directory are spread over all managers. ENOTDIR for what is none.
     pub fn is_hashed(&mut self, path: &Path) -> Result<bool> {
         let file = self.stat(path)?.file;
@@ -248,16 +262,7 @@ impl Volume {
 
     /// Objects that no file claimed, and those that were put back.
     pub fn quarantined(&mut self) -> Result<Vec<Aside>> {
-        self.asked(Path::new("the quarantine"), async |names| {
-            let mut all: Vec<Aside> = Vec::new();
-            loop {
-                let some = names.quarantined(&Who::ROOT, all.last()).await?;
-                if some.is_empty() {
-                    return Ok(all);
-                }
-                all.extend(some);
-            }
-        })
+        self.asked(Path::new("the quarantine"), async |names| names.quarantined(&Who::ROOT).await)
     }
 
     /// Makes what was set aside an object again.

@@ -7,6 +7,7 @@ use clap::builder::{PathBufValueParser, TypedValueParser};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 /// A path in the cluster, from its root: `/x`, `x`, or `:/x` as `cp` has it, so that one may be typed like the other.
 pub fn in_cluster() -> impl TypedValueParser<Value = PathBuf> {
@@ -117,9 +118,33 @@ pub struct Layout {
     /// From now on the names of these directories, which are empty, are spread over all managers, and new files in them
     #[arg(long)]
     pub hash: bool,
-    /// Directories of the cluster, by their paths from its root
-    #[arg(required = true, value_parser = in_cluster())]
+    /// From now on this part of all new directories, 0 to 1, goes to a manager by their names' hash, and the others
+    /// stay with their parent; `default`: all but one in the number of managers
+    #[arg(long, value_name = "P")]
+    pub mkdir_switching: Option<SwitchedPart>,
+    /// Directories of the cluster, by their paths from its root; without one the volume's setting is shown
+    #[arg(required_if_eq("hash", "true"), value_parser = in_cluster())]
     pub paths: Vec<PathBuf>,
+}
+
+/// A part of all new directories, in thousandths; `None` is the default.
+#[derive(Clone, Copy, Debug)]
+pub struct SwitchedPart(pub Option<u16>);
+
+impl FromStr for SwitchedPart {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<SwitchedPart, String> {
+        if text == "default" {
+            return Ok(SwitchedPart(None));
+        }
+        match text.parse::<f64>() {
+            Ok(part) if (0.0..=1.0).contains(&part) => {
+                Ok(SwitchedPart(Some((part * 1000.0).round() as u16)))
+            }
+            _ => Err("neither a number from 0 to 1 nor `default`".to_string()),
+        }
+    }
 }
 
 #[derive(Debug, Args)]

@@ -12,7 +12,7 @@ use crate::lookup::{Entry, Found};
 use crate::permissions::Who;
 use crate::protocol::{Created, FoundIn, Map, Operation, Part, Point};
 use crate::quarantine::Aside;
-use crate::record::Policy;
+use crate::record::{Policy, SwitchingShare};
 use crate::restoration::Restoration;
 use crate::salvage::Salvaged;
 use crate::servers::IoServer;
@@ -433,23 +433,45 @@ impl Client {
         decoded(self.ask(Operation::Servers {}, LARGE).await?)
     }
 
-    /// From now on the server gets nothing new, or does again. Root's.
+    /// From now on so many of 1000 new directories go to the site of their hash; without a number as many as are to be
+    /// at other managers in the end. All managers know within seconds. Root's. EINVAL: more than all.
+    pub async fn set_switching(&self, who: &Who<'_>, set: Option<u16>) -> Result<(), Errno> {
+        let operation = Operation::SetSwitching { who: *who, per_mille: set };
+        self.ask(operation, SMALL).await.map(drop)
+    }
+
+    /// How many new directories go to the site of their hash, as far as the first manager knows.
+    pub async fn switching(&self) -> Result<SwitchingShare, Errno> {
+        decoded(self.ask(Operation::Switching {}, SMALL).await?)
+    }
+
+    /// From now on the server gets nothing new, or does again. Root's. A manager that is away hears it when it is back.
     pub async fn retire(&self, who: &Who<'_>, server: NodeId, retired: bool) -> Result<(), Errno> {
-        for manager in self.managers() {
-            self.ask_at(manager, Operation::Retire { who: *who, server, retired }, SMALL).await?;
+        for manager in self.all_managers().await {
+            let operation = Operation::Retire { who: *who, server, retired };
+            match self.ask_at(manager, operation, SMALL).await {
+                Err(Errno::EHOSTDOWN | Errno::ENODEV | Errno::ETIMEDOUT)
+                    if manager != self.0.first => {}
+                asked => asked.map(drop)?,
+            }
         }
         Ok(())
     }
 
-    /// Objects that no file claimed, after this one; an empty list is the end. Root's.
-    pub async fn quarantined(
-        &self,
-        who: &Who<'_>,
-        after: Option<&Aside>,
-    ) -> Result<Vec<Aside>, Errno> {
-        let after = after.map(|aside| (aside.home, aside.file, aside.column));
-        let count = CHANGES_MAX as u32;
-        decoded(self.ask(Operation::Quarantined { who: *who, after, count }, LARGE).await?)
+    /// All objects that no file claimed, of all managers. Root's.
+    pub async fn quarantined(&self, who: &Who<'_>) -> Result<Vec<Aside>, Errno> {
+        let (mut all, count) = (Vec::new(), CHANGES_MAX as u32);
+        for manager in self.all_managers().await {
+            let mut after = None;
+            loop {
+                let operation = Operation::Quarantined { who: *who, after, count };
+                let some: Vec<Aside> = decoded(self.ask_at(manager, operation, LARGE).await?)?;
+                let Some(last) = some.last() else { break };
+                after = Some((last.home, last.file, last.column));
+                all.extend(some);
+            }
+        }
+        Ok(all)
     }
 
     /// A part of a backup of all that the manager's stores hold: what is behind `after`, of the members or of the
@@ -483,7 +505,10 @@ impl Client {
     /// Takes objects of files that the store cannot know for what a power cut left: they are set aside from now on.
     /// Root's.
     pub async fn own_all(&self, who: &Who<'_>) -> Result<(), Errno> {
-        self.ask(Operation::Own { who: *who }, SMALL).await.map(drop)
+        for manager in self.all_managers().await {
+            self.ask_at(manager, Operation::Own { who: *who }, SMALL).await?;
+        }
+        Ok(())
     }
 
     /// Files of a restored volume that are not as any other yet.

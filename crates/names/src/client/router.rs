@@ -49,6 +49,12 @@ impl Client {
         self.0.managers.borrow().keys().copied().collect()
     }
 
+    /// Every manager, as far as the first one knows.
+    pub(super) async fn all_managers(&self) -> Vec<NodeId> {
+        self.learn_sites(self.0.first).await;
+        self.managers()
+    }
+
     /// Sends a call to the manager that it is about, and after it where that is no more.
     pub(super) async fn route(
         &self,

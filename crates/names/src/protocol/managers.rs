@@ -4,6 +4,7 @@
 use super::Row;
 use crate::foreign::{Part, Want};
 use crate::holds::Tx;
+use crate::record::{Retired, Switching};
 use wire::field::{Field, Output, fields};
 use wire::{Decoder, NodeId, Short, Sites};
 
@@ -23,7 +24,7 @@ pub(crate) mod op {
     pub const IMPORT: u16 = 6;
     /// The site is the receiver's from now on.
     pub const TAKE: u16 = 7;
-    /// Tells where sites are ([`wire::Sites`]), and is told.
+    /// Tells where sites are and where new directories go ([`super::Known`]), and is told.
     pub const TABLE: u16 = 8;
     /// Gives nothing to the sender any more, which is taken out.
     pub const REFUSE: u16 = 9;
@@ -103,6 +104,18 @@ pub(crate) struct Take {
     pub clients: Vec<u64>,
 }
 fields!(Take { site, epoch, clients });
+
+/// What managers tell each other about the volume.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    /// Where sites are.
+    pub sites: Sites,
+    /// Where new directories go.
+    pub switching: Switching,
+    /// Servers that get nothing new.
+    pub retired: Retired,
+}
+fields!(Known { sites, switching, retired });
 
 /// A manager is taken out.
 #[derive(Clone, Debug)]

@@ -214,7 +214,7 @@ impl<O: Objects> Service<O> {
 
     /// Fetches what the operation lacks, each from the manager that it is at.
     async fn fetch(
-        &self,
+        self: &Rc<Self>,
         tx: Tx,
         client: u64,
         wants: BTreeSet<Want>,

@@ -117,6 +117,7 @@ impl<O: Objects> Service<O> {
             }
             Operation::Servers {} => Ok(encoded(&self.manager.borrow().servers().to_vec())),
             Operation::Sites {} => Ok(encoded(self.manager.borrow().sites.table())),
+            Operation::Switching {} => Ok(encoded(&self.manager.borrow().switching_share())),
             Operation::Purge { who, home, file, column } => {
                 self.purge_now(Wanted { who, home: *home, file: *file, column: *column }).await
             }
@@ -546,6 +547,7 @@ fn change_more(
         }
         HashDirectory { who, file } => transaction.hash_directory(who, *file).map(done),
         Salvage { who, found } => transaction.salvage(who, found).map(Outcome::Bytes),
+        SetSwitching { who, per_mille } => transaction.set_switching(who, *per_mille).map(done),
         Retire { who, server, retired } => transaction.retire(who, *server, *retired).map(done),
         _ => Err(Errno::EPROTO),
     }

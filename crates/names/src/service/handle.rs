@@ -38,6 +38,7 @@ pub(super) trait Control {
     fn gone_files(&self) -> u64;
     fn sites(&self) -> Sites;
     fn owns(&self, site: u8) -> bool;
+    fn mkdir_switching(&self) -> u16;
     fn is_hashed(&self, directory: FileId) -> bool;
     fn give(&self, site: u8, to: NodeId) -> LocalFuture<Result<(), Errno>>;
     fn hear_members(&self, view: u64, gone: BTreeSet<NodeId>);
@@ -116,6 +117,11 @@ impl Handle {
     /// Owners of sites, as far as this manager knows; of its own it is sure.
     pub fn sites(&self) -> Sites {
         self.0.sites()
+    }
+
+    /// Of 1000 new directories so many go to the site of their hash.
+    pub fn mkdir_switching(&self) -> u16 {
+        self.0.mkdir_switching()
     }
 
     /// Whether a site is this manager's.
@@ -207,6 +213,9 @@ impl<O: Objects> Control for Rc<Service<O>> {
     }
     fn owns(&self, site: u8) -> bool {
         self.manager.borrow().sites.owns(site)
+    }
+    fn mkdir_switching(&self) -> u16 {
+        self.manager.borrow().switching_share().per_mille
     }
     fn is_hashed(&self, directory: FileId) -> bool {
         self.manager.borrow().hashed.has(directory)

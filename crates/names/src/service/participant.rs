@@ -8,12 +8,12 @@ use crate::limits::{
     MANAGER_DEADLINE, MANAGER_REPLY_BYTES_MAX, MANAGER_TASKS, SYNC_INTERVAL, TABLE_INTERVAL,
 };
 use crate::objects::Objects;
-use crate::protocol::managers::{Decision, Fetch, Import, Prepare, Take, op};
+use crate::protocol::managers::{Decision, Fetch, Import, Known, Prepare, Take, op};
 use crate::protocol::{CallNumber, cut, join};
 use node::{Bug, Call, Request};
 use std::rc::Rc;
 use wire::field::{Field, encoded};
-use wire::{Channel, Decoder, Errno, FileId, NodeId, Sites};
+use wire::{Channel, Decoder, Errno, FileId, NodeId};
 
 pub(super) fn spawn<O: Objects>(service: &Rc<Service<O>>) {
     let cx = &service.cx;
@@ -99,9 +99,8 @@ impl<O: Objects> Service<O> {
             op::TAKE => self.take_site(taken::<Take>(message)?).await.map(|()| Vec::new()),
             op::REFUSE => Ok(encoded(&self.refuse(taken(message)?)?)),
             op::TABLE => {
-                let mut manager = self.manager.borrow_mut();
-                manager.sites.hear(&taken(message)?);
-                Ok(encoded(manager.sites.table()))
+                self.hear_known(taken(message)?).await?;
+                Ok(encoded(&self.known_here()?))
             }
             _ => Err(Errno::ENOSYS),
         }
@@ -272,11 +271,36 @@ impl<O: Objects> Service<O> {
     }
 
     /// Tells a manager where sites are, and hears what it knows; nothing when it is away.
-    pub(super) async fn exchange_table(&self, manager: NodeId) {
-        let told = encoded(self.manager.borrow().sites.table());
-        let heard = self.ask_manager::<Sites>(manager, op::TABLE, &told).await;
-        if let Ok(sites) = heard {
-            self.manager.borrow_mut().sites.hear(&sites);
+    pub(super) async fn exchange_table(self: &Rc<Self>, manager: NodeId) {
+        let Ok(told) = self.known_here().map(|known| encoded(&known)) else { return };
+        let heard = self.ask_manager::<Known>(manager, op::TABLE, &told).await;
+        if let Ok(known) = heard {
+            // What is not kept is told again.
+            let _ = self.hear_known(known).await;
         }
+    }
+
+    fn known_here(&self) -> Result<Known, Errno> {
+        let manager = self.manager.borrow();
+        let (sites, switching) = (manager.sites.table().clone(), manager.sites.switching);
+        Ok(Known { sites, switching, retired: manager.retired()? })
+    }
+
+    async fn hear_known(self: &Rc<Self>, heard: Known) -> Result<(), Errno> {
+        self.manager.borrow_mut().sites.hear(&heard.sites);
+        let known = self.known_here()?;
+        let is_news = heard.switching.version > known.switching.version
+            || heard.retired.version > known.retired.version;
+        if !is_news {
+            return Ok(());
+        }
+        self.admit().await?;
+        let posted = {
+            let (mut manager, now) = (self.manager.borrow_mut(), self.cx.wall());
+            let switching = manager.hear_switching(heard.switching, now)?;
+            let retired = manager.hear_retired(&heard.retired, now);
+            [self.post(switching), self.post(retired?)]
+        };
+        node::all(posted).await.into_iter().try_for_each(|posted| posted.map(drop))
     }
 }

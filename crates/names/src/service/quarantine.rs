@@ -152,6 +152,10 @@ impl<O: Objects> Service<O> {
         for (object, why) in all {
             // A column may be on its way to where this lies: by now it is the file's, or soon.
             let Some(_held) = self.hold_layout(object.object.file) else { continue };
+            // The next owner of the site gets what is noted of it now.
+            if self.manager.borrow().sites.is_leaving(object.object.file.site()) {
+                continue;
+            }
             let standing = self.manager.borrow().read(0, |t| t.standing(server, object))?;
             if !matches!(standing, Standing::Unclaimed(_)) {
                 continue;

@@ -52,6 +52,9 @@ figures! {
         /// Of a manager: parts of the name space that it owns, of 256.
         #[serde(default)]
         sites => gauge "sites", "Parts of the name space that the manager owns, of 256.";
+        /// Of a manager: of 1000 new directories so many go to the site of their hash.
+        #[serde(default)]
+        mkdir_switching => gauge "mkdir_switching_per_mille", "New directories of 1000 that go to a manager by the hash of their names.";
         /// Of the manager: files with a column on what was declared gone, as of its last walk over all of them.
         #[serde(default)]
         gone_files;

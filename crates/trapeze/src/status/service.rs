@@ -205,6 +205,7 @@ impl Source {
             rpc: Rpc::counted(&self.cx.rpc_counters()),
             stores: self.stores().map(|(name, health)| StoreHealth::of(name, &health)).collect(),
             sites: self.sites(),
+            mkdir_switching: self.names.as_ref().map_or(0, names::Handle::mkdir_switching).into(),
             gone_files: self.names.as_ref().map_or(0, names::Handle::gone_files),
             restored_due: self.restoration().due,
             restored_lost: self.restoration().lost,
