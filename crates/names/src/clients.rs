@@ -2,15 +2,18 @@
 //!
 //! A client that holds something or changed something is in the store. After a restart of the manager all of these have
 //! one lease to reclaim their opens and locks (grace); until then no new lock is given and no file without a name is
-//! removed. A client loses what it does not reclaim within its lease.
+//! removed. Of a site that came from another manager they have the rest of the lease that they had there. A client loses
+//! what it does not reclaim within its lease.
 
 use crate::keys;
 use crate::limits::LEASE;
 use crate::manager::{Client, Manager, Origin};
 use crate::permissions::Who;
+use crate::protocol::managers::Silence;
 use crate::servers::IoServer;
 use crate::sessions::Claim;
 use crate::transaction::{Changes, Transaction};
+use std::collections::BTreeSet;
 use store::Append;
 use wire::{Errno, FileId, Time};
 
@@ -26,6 +29,30 @@ impl Manager {
         let registration = self.registrations;
         self.clients.insert(client, Client { heard: now, registration, durable: None });
         registration
+    }
+
+    /// Clients that hold something of a site, or may, and when they were heard of last: for its next owner.
+    pub(crate) fn holders(&self, site: u8) -> Vec<(u64, Time)> {
+        let locks = self.locks.held().filter(|(target, ..)| target.file.site() == site);
+        let with_locks: BTreeSet<u64> = locks.map(|(_, owner, _)| owner.client).collect();
+        let holds = |client: &u64| {
+            let is_open = || self.opens.files_of(*client).iter().any(|file| file.site() == site);
+            self.grace.awaits_of(*client, site) || with_locks.contains(client) || is_open()
+        };
+        let all = self.clients.iter().filter(|(client, _)| holds(client));
+        all.map(|(client, known)| (*client, known.heard)).collect()
+    }
+
+    /// For how long clients were silent that were heard of at these times, or later.
+    pub(crate) fn silences(&self, clients: &[(u64, Time)], now: Time) -> Vec<Silence> {
+        let last = |client: &u64, then: Time| {
+            self.clients.get(client).map_or(then, |known| known.heard.max(then))
+        };
+        let silent = |(client, then): &(u64, Time)| {
+            let span = now.since(last(client, *then)).as_millis();
+            Silence { client: *client, millis: u32::try_from(span).unwrap_or(u32::MAX) }
+        };
+        clients.iter().map(silent).collect()
     }
 
     /// Clients that were not heard of for a lease.
@@ -47,7 +74,7 @@ impl Manager {
 
     pub(crate) fn forget_client(&mut self, client: u64) {
         self.clients.remove(&client);
-        self.grace.remove(&client);
+        self.grace.remove(client);
         self.suspects.remove(&client);
         self.locks.release_client(client);
         self.opens.forget_closes(client);
@@ -75,9 +102,14 @@ impl Manager {
         self.clients.get(&client).and_then(|known| known.durable).unwrap_or_default()
     }
 
-    /// Whether clients of the last incarnation may still say what they hold.
+    /// Whether clients may still say what they held before this manager started, or got one of its sites.
     pub fn in_grace(&self) -> bool {
-        !self.grace.is_empty()
+        !self.grace.is_over()
+    }
+
+    /// Whether they may of this site.
+    pub fn is_site_in_grace(&self, site: u8) -> bool {
+        self.grace.has_site(site)
     }
 
     /// The client begins to say what it holds. `closes` is the number of its last close: what closes up to that one
@@ -88,17 +120,26 @@ impl Manager {
         self.suspects.insert(client, held);
     }
 
-    /// The client has said all it holds; what it did not say is closed. To be called again until it says that it is
-    /// done.
-    pub fn end_claims(&mut self, origin: Origin) -> Result<(bool, Option<Append>), Errno> {
+    /// The client has said all that it held when it had this registration; what it did not say is closed. To be called
+    /// again until it says that it is done. A site that came meanwhile has brought it another one: it says all once
+    /// more, and what it said now closes nothing.
+    pub fn end_claims(
+        &mut self,
+        registration: u64,
+        origin: Origin,
+    ) -> Result<(bool, Option<Append>), Errno> {
         let client = origin.client;
+        if self.clients.get(&client).is_none_or(|known| known.registration != registration) {
+            self.suspects.remove(&client);
+            return Ok((true, None));
+        }
         let suspects = self.suspects.get(&client).into_iter().flatten();
         let lost: Vec<FileId> = suspects.copied().collect();
         let (done, append) =
             self.change(origin, |transaction| transaction.abandon_all(&lost, client))?;
         if done {
             self.suspects.remove(&client);
-            self.grace.remove(&client);
+            self.grace.remove(client);
         }
         Ok((done, append))
     }

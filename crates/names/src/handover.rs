@@ -5,17 +5,19 @@ use crate::limits::CHANGES_MAX;
 use crate::manager::Manager;
 use crate::open_error::{OpenError, damaged};
 use crate::protocol::Row;
+use crate::protocol::managers::Silence;
 use crate::quarantine::begun_anew;
 use crate::record::{Handed, Inode};
 use crate::transaction::Transaction;
 use std::cell::Cell;
 use std::ops::{Bound, ControlFlow};
+use std::time::Duration;
 use store::{Append, Batch};
 use wire::field::{Field, encoded};
 use wire::{Decoder, Errno, FileId, SiteOwner, Time, Wall};
 
-/// A site that was given, its owner since, and clients that may have something of it open.
-pub(crate) type Handover = (u8, SiteOwner, Vec<u64>);
+/// A site that was given, its owner since, and clients that may hold something of it: when they were heard of last.
+pub(crate) type Handover = (u8, SiteOwner, Vec<(u64, Time)>);
 
 /// Whether it is an inode of an import.
 fn is_imported(row: &Row) -> bool {
@@ -26,16 +28,17 @@ fn is_imported(row: &Row) -> bool {
 
 impl Manager {
     /// Writes down that the site is another manager's, which it is when the record is on stable storage. The record,
-    /// and the clients of this one, which may have something of the site open.
+    /// and the clients that may hold something of the site.
     pub(crate) fn give(
         &mut self,
         site: u8,
         owner: SiteOwner,
         now: Wall,
-    ) -> Result<(Option<Append>, Vec<u64>), Errno> {
-        let clients: Vec<u64> = self.clients.keys().copied().collect();
-        let handed = Handed { owner, is_done: false, clients: clients.clone() };
-        Ok((self.put_owner(site, &handed, now)?, clients))
+    ) -> Result<(Option<Append>, Vec<(u64, Time)>), Errno> {
+        let heard = self.holders(site);
+        let clients = heard.iter().map(|(client, _)| *client).collect();
+        let handed = Handed { owner, is_done: false, clients };
+        Ok((self.put_owner(site, &handed, now)?, heard))
     }
 
     /// The site is another manager's: that is on stable storage.
@@ -50,18 +53,19 @@ impl Manager {
         &mut self,
         site: u8,
         owner: SiteOwner,
-        clients: &[u64],
+        clients: &[Silence],
         wall: Wall,
         now: Time,
     ) -> Result<Option<Append>, Errno> {
         if owner.epoch <= self.sites.table().get(site).epoch {
             return Ok(None); // said before
         }
-        let handed = Handed { owner, is_done: true, clients: clients.to_vec() };
+        let all = clients.iter().map(|silence| silence.client).collect();
+        let handed = Handed { owner, is_done: true, clients: all };
         let append = self.put_owner(site, &handed, wall)?;
         self.sites.set(site, owner);
         let change = self.store().sequence();
-        clients.iter().for_each(|client| self.await_claims(*client, change, now));
+        clients.iter().for_each(|silence| self.await_claims(silence, site, change, now));
         self.load_site(site, now).map_err(|_| Errno::EIO)?;
         Ok(append)
     }
@@ -103,14 +107,16 @@ impl Manager {
         Ok(self.change(origin, put)?.1)
     }
 
-    /// Handovers of which the next owner has not said that it knows.
-    pub(crate) fn open_handovers(&self) -> Result<Vec<Handover>, OpenError> {
+    /// Handovers of which the next owner has not said that it knows. Clients that were known then may have been heard of
+    /// until now.
+    pub(crate) fn open_handovers(&self, now: Time) -> Result<Vec<Handover>, OpenError> {
         let mut open = Vec::new();
         for (key, value) in self.table(0, Table::Owner)? {
             let handed: Handed = damaged(&key, &value)?;
             let Some(site) = key.get(2).copied() else { return Err(OpenError::Damaged { key }) };
             if !handed.is_done {
-                open.push((site, handed.owner, handed.clients));
+                let clients = handed.clients.into_iter().map(|client| (client, now)).collect();
+                open.push((site, handed.owner, clients));
             }
         }
         Ok(open)
@@ -226,20 +232,25 @@ impl Manager {
         self.truncating.retain(|file, _| !of_site(file));
         self.removing.retain(|file| !of_site(file));
         self.suspects.values_mut().for_each(|files| files.retain(|file| !of_site(file)));
+        self.grace.forget(site);
         self.changed.forget(of_site);
         self.hashed.forget(site);
         self.duplicates.forget(site);
     }
 
-    /// The client is to say what it has open, before anything is given to others.
-    fn await_claims(&mut self, client: u64, change: u64, now: Time) {
-        self.hear(client, now);
+    /// The client is to say what it has open, before anything of the site is given to others. It was heard of by the
+    /// last owner: one that is dead is not alive again because sites move.
+    fn await_claims(&mut self, silence: &Silence, site: u8, change: u64, now: Time) {
+        let client = silence.client;
+        let heard = now - Duration::from_millis(silence.millis.into());
+        let before = self.clients.get(&client).map_or(Time::ZERO, |known| known.heard);
+        self.hear(client, heard.max(before));
         self.registrations = self.registrations.wrapping_add(1);
         let registration = self.registrations;
         if let Some(known) = self.clients.get_mut(&client) {
             known.registration = registration;
             known.durable.get_or_insert(change);
         }
-        self.grace.insert(client);
+        self.grace.await_site(client, site);
     }
 }

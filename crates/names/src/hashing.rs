@@ -10,6 +10,8 @@ use wire::{Decoder, FileId, SITES, Short};
 pub(crate) struct SiteSet([u64; SITES / 64]);
 
 impl SiteSet {
+    pub const ALL: SiteSet = SiteSet([u64::MAX; SITES / 64]);
+
     fn bit(site: u8) -> (usize, u64) {
         (usize::from(site / 64), 1 << (site % 64))
     }
@@ -22,20 +24,22 @@ impl SiteSet {
         is_new
     }
 
-    fn remove(&mut self, site: u8) {
+    pub fn contains(&self, site: u8) -> bool {
+        let (word, bit) = SiteSet::bit(site);
+        self.0[word] & bit != 0
+    }
+
+    pub fn remove(&mut self, site: u8) {
         let (word, bit) = SiteSet::bit(site);
         self.0[word] &= !bit;
     }
 
-    fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.0 == [0; SITES / 64]
     }
 
     pub fn iter(self) -> impl Iterator<Item = u8> {
-        (0..=u8::MAX).filter(move |site| {
-            let (word, bit) = SiteSet::bit(*site);
-            self.0[word] & bit != 0
-        })
+        (0..=u8::MAX).filter(move |site| self.contains(*site))
     }
 }
 

@@ -30,6 +30,7 @@ mod describe;
 mod directory;
 mod duplicates;
 mod foreign;
+mod grace;
 mod handover;
 mod hash;
 mod hashing;

@@ -7,6 +7,7 @@
 use crate::changed::Changed;
 use crate::duplicates::Duplicates;
 use crate::foreign::{Foreign, Parts, Stop};
+use crate::grace::Grace;
 use crate::hashing::Hashed;
 use crate::holds::{Holds, Tx};
 use crate::keys::{self, BucketId, Table};
@@ -110,8 +111,8 @@ pub struct Manager {
     pub(crate) removing: BTreeSet<FileId>,
     restoration: Restoration,
     pub(crate) clients: BTreeMap<u64, Client>,
-    /// Clients of the last incarnation that have not said yet what they hold.
-    pub(crate) grace: BTreeSet<u64>,
+    /// Clients that have not said yet what they hold, since a start or a handover.
+    pub(crate) grace: Grace,
     pub(crate) registrations: u64,
     /// Of clients that are saying again what they hold: what they have not mentioned yet.
     pub(crate) suspects: BTreeMap<u64, BTreeSet<FileId>>,
@@ -204,7 +205,7 @@ impl Manager {
             removing: BTreeSet::new(),
             restoration: Restoration::default(),
             clients: BTreeMap::new(),
-            grace: BTreeSet::new(),
+            grace: Grace::default(),
             registrations: incarnation.wrapping_mul(0x9e37_79b9_7f4a_7c15),
             suspects: BTreeMap::new(),
             recent: BTreeMap::new(),
@@ -268,7 +269,7 @@ impl Manager {
     fn load_tables(&mut self, now: Time) -> Result<(), OpenError> {
         for (key, _) in self.table(0, Table::Client)? {
             let client = keys::number_at(&key, 2).ok_or(OpenError::Damaged { key })?;
-            self.grace.insert(client);
+            self.grace.await_all(client);
             self.registrations = self.registrations.wrapping_add(1);
             let registration = self.registrations;
             self.clients.insert(client, Client { heard: now, registration, durable: Some(0) });
@@ -296,7 +297,7 @@ impl Manager {
             let session: Session = damaged(&key, &value)?;
             let client = keys::number_at(&key, keys::ABOUT_BYTES).unwrap_or_default();
             // Of a client that was dead already, the objects know how it left the file.
-            let settling = !self.grace.contains(&client);
+            let settling = !self.grace.awaits(client);
             let holder = Holder { readers: 0, session, settling, restored: true };
             self.opens.set(key_file(&key)?, client, holder);
         }
@@ -327,7 +328,7 @@ impl Manager {
             self.opens.set(file, client, Holder { readers: count, ..holder });
             if !self.clients.contains_key(&client) {
                 self.hear(client, now);
-                self.grace.insert(client);
+                self.grace.await_site(client, file.site());
             }
         }
     }
@@ -387,7 +388,7 @@ impl Manager {
             locks: &self.locks,
             truncating: &self.truncating,
             restoration: self.restoration,
-            keep_orphans: !self.grace.is_empty(),
+            keep_orphans: self.in_grace(),
             bugs: self.bugs,
             now: origin.now,
             client: origin.client,

@@ -230,7 +230,7 @@ operations! {
         file: FileId, owner: u64, whole_file: bool, lock: Lock, reclaim: bool,
     }
     TakeOverLock = 55 once { file: FileId, owner: u64, lock: Lock }
-    Claim = 36 once { claims: Vec<Claim>, first: Option<u64>, last: bool }
+    Claim = 36 once { claims: Vec<Claim>, first: Option<u64>, last: Option<u64> }
     Leave = 38 once {}
     AddColumns = 37 once { who: Who<'a>, file: FileId, homes: Vec<Home> }
     MoveColumn = 39 once { who: Who<'a>, file: FileId, column: u16, home: Home, rate: u64 }

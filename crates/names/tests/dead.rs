@@ -66,12 +66,29 @@ fn more_may_be_swept_after_a_restart_than_a_record_holds() {
     let files = heavy_orphans(&mut world, CLIENT);
     let mut world = world.restart();
     world.manager.begin_claims(CLIENT, 0);
-    let (done, append) =
-        world.manager.end_claims(Origin { client: CLIENT, now: world.now }).unwrap();
-    assert!(done);
-    world.keep(append);
+    world.end_claims(CLIENT);
     sweep(&mut world);
     assert_gone(&world, &files);
+}
+
+/// As when a site comes while a client says what it holds: it says all once more.
+#[test]
+fn claims_of_an_earlier_registration_end_no_grace() {
+    let mut world = World::new();
+    let file = world.touch(&Who::ROOT, "f", 0o644).unwrap();
+    let mut world = world.restart();
+    let claim = Claim { file, readers: 1, writers: 0 };
+    world.change_of(CLIENT, |t| t.claim_all(&[claim])).unwrap();
+    let registration = world.manager.hear(CLIENT, Time(0));
+    let origin = Origin { client: CLIENT, now: world.now };
+    world.manager.begin_claims(CLIENT, 0);
+    assert!(world.manager.end_claims(registration - 1, origin).unwrap().0);
+    assert!(world.manager.in_grace() && world.manager.is_site_in_grace(file.site()));
+    assert_eq!(world.manager.opens().files_of(CLIENT).len(), 1, "nothing is closed");
+    world.manager.begin_claims(CLIENT, 0);
+    world.end_claims(CLIENT);
+    assert!(!world.manager.in_grace() && !world.manager.is_site_in_grace(file.site()));
+    assert!(world.manager.opens().files_of(CLIENT).is_empty());
 }
 
 /// It changed nothing ever, so that only the file's own record knows of it.
@@ -79,8 +96,7 @@ fn more_may_be_swept_after_a_restart_than_a_record_holds() {
 fn a_reader_that_dies_with_the_manager_does_not_keep_its_file_for_ever() {
     let (mut world, file) = restarted_with_a_reader();
     world.manager.begin_claims(CLIENT, 0);
-    let (_, append) = world.manager.end_claims(Origin { client: CLIENT, now: world.now }).unwrap();
-    world.keep(append);
+    world.end_claims(CLIENT);
     assert!(world.manager.in_grace(), "it may still say that it has it open");
     assert!(world.get(file).is_ok());
     assert_eq!(world.manager.expired(Time(40_000_000_000_000)), [CLIENT, READER]);
@@ -99,9 +115,7 @@ fn a_reader_that_outlives_the_manager_keeps_its_file() {
     for client in [READER, CLIENT] {
         world.manager.begin_claims(client, 0);
         world.change_of(client, |t| t.claim_all(&[claim])).unwrap();
-        let origin = Origin { client, now: world.now };
-        let (_, append) = world.manager.end_claims(origin).unwrap();
-        world.keep(append);
+        world.end_claims(client);
     }
     assert!(!world.manager.in_grace());
     sweep(&mut world);
@@ -117,8 +131,7 @@ fn who_only_reads_is_waited_for_after_a_restart() {
     world.change_of(READER, |t| t.open(&Who::ROOT, file, READ)).unwrap();
     let mut world = world.restart();
     world.manager.begin_claims(CLIENT, 0);
-    let (_, append) = world.manager.end_claims(Origin { client: CLIENT, now: world.now }).unwrap();
-    world.keep(append);
+    world.end_claims(CLIENT);
     world.unlink(&Who::ROOT, "f").unwrap();
     assert!(world.get(file).is_ok(), "the reader has not said yet what it has open");
 }

@@ -161,8 +161,10 @@ impl Client {
         }
         if self.registration(manager) != Some(registration) {
             let (_all, registration) = self.stop_holding(manager, registration).await?;
+            // what it got before that registration is among what is claimed
+            self.ask_sites(manager).await?;
             self.claim_locks(manager).await?;
-            self.claim_opens(manager).await?;
+            self.claim_opens(manager, registration).await?;
             // The manager goes by what it was told now: a later close closes anew.
             let elsewhere = |file: &FileId| self.manager_of(*file) != manager;
             self.0.unsure_closes.borrow_mut().retain(|(file, _), _| elsewhere(file));
@@ -221,7 +223,7 @@ impl Client {
         Ok(())
     }
 
-    async fn claim_opens(&self, manager: NodeId) -> Result<(), Errno> {
+    async fn claim_opens(&self, manager: NodeId, registration: u64) -> Result<(), Errno> {
         let claim = |(file, open): (&FileId, &Open)| Claim {
             file: *file,
             readers: open.readers,
@@ -234,7 +236,8 @@ impl Client {
             let end = claims.len().min((at + 1) * CLAIMS_MAX);
             let claims = claims[at * CLAIMS_MAX..end].to_vec();
             let first = (at == 0).then_some(self.0.last_close.get());
-            let operation = Operation::Claim { claims, first, last: at + 1 == chunks };
+            let last = (at + 1 == chunks).then_some(registration);
+            let operation = Operation::Claim { claims, first, last };
             self.ask_at(manager, operation, SMALL).await?;
         }
         Ok(())

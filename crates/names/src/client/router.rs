@@ -142,13 +142,18 @@ impl Client {
 
     /// Asks a manager where sites are; whether something is new.
     pub(super) async fn learn_sites(&self, manager: NodeId) -> bool {
+        self.ask_sites(manager).await.unwrap_or(false)
+    }
+
+    /// The same, and whether it was answered.
+    pub(super) async fn ask_sites(&self, manager: NodeId) -> Result<bool, Errno> {
         let number = self.number(0, 0);
         let asked = self.send(manager, &Operation::Sites {}, number, &[], TABLE, &|| false).await;
-        let Ok(table) = asked.and_then(decoded::<Sites>) else { return false };
+        let table = decoded::<Sites>(asked?)?;
         let is_new = self.0.sites.borrow_mut().learn_all(&table);
         let managers = self.0.sites.borrow().managers();
         managers.into_iter().for_each(|manager| self.know(manager));
-        is_new
+        Ok(is_new)
     }
 
     /// Where sites are, as far as the first manager knows. Any other would take this client for one that uses it.

@@ -95,13 +95,21 @@ pub(crate) struct Import {
 }
 fields!(Import { site, epoch, attempt, first, rows });
 
+/// How long a client was not heard of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Silence {
+    pub client: u64,
+    pub millis: u32,
+}
+fields!(Silence { client, millis });
+
 /// A site gets its next owner.
 #[derive(Clone, Debug)]
 pub(crate) struct Take {
     pub site: u8,
     pub epoch: u32,
-    /// Clients that had something of it open or locked: they say so again.
-    pub clients: Vec<u64>,
+    /// Clients that may have something of it open or locked: they say so again.
+    pub clients: Vec<Silence>,
 }
 fields!(Take { site, epoch, clients });
 

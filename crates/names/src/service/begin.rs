@@ -104,7 +104,7 @@ impl<O: Objects> Service<O> {
 
     /// Sites that the last incarnation gave away without saying so: others hear of it when no power cut takes it back.
     async fn sync_handovers(&self) {
-        let open = self.manager.borrow().open_handovers();
+        let open = self.manager.borrow().open_handovers(self.cx.now());
         if open.is_ok_and(|open| open.is_empty()) {
             return;
         }

@@ -329,21 +329,21 @@ impl<O: Objects> Service<O> {
             let (_, append) = self.manager.borrow_mut().change(origin, |t| t.claim_all(claims))?;
             self.post(append).await?;
         }
-        let mut done = !last;
-        while !done {
+        let mut of = *last;
+        while let Some(registration) = of {
             self.admit().await?;
-            let (all, append) = self.manager.borrow_mut().end_claims(origin)?;
-            done = all;
+            let (done, append) = self.manager.borrow_mut().end_claims(registration, origin)?;
             self.post(append).await?;
+            of = of.filter(|_| !done);
         }
         self.work.notify_all();
         Ok(Vec::new())
     }
 
-    /// No lock is given before clients of the last incarnation have said theirs, nor to a client that the next
+    /// No lock of a site is given before clients have said those that they had before it came here, nor to a client that the next
     /// incarnation would not wait for.
-    async fn may_lock(self: &Rc<Self>, client: u64, reclaim: bool) -> Result<(), Errno> {
-        if !reclaim && self.manager.borrow().in_grace() {
+    async fn may_lock(self: &Rc<Self>, client: u64, site: u8, reclaim: bool) -> Result<(), Errno> {
+        if !reclaim && self.manager.borrow().is_site_in_grace(site) {
             return Err(IN_GRACE);
         }
         let known = self.manager.borrow_mut().register(client);
@@ -365,7 +365,7 @@ impl<O: Objects> Service<O> {
             // For any client, and after the locks that were requested before.
             let _ = self.known(client).await;
         } else {
-            self.may_lock(client, reclaim).await?;
+            self.may_lock(client, file.site(), reclaim).await?;
         }
         self.check_site(file.site())?;
         let (target, owner) = (LockTarget { file, whole_file }, LockOwner { client, owner });
@@ -382,7 +382,7 @@ impl<O: Objects> Service<O> {
         (file, owner): (FileId, LockOwner),
         lock: Lock,
     ) -> Encoded {
-        self.may_lock(owner.client, true).await?;
+        self.may_lock(owner.client, file.site(), true).await?;
         self.check_site(file.site())?;
         let target = LockTarget { file, whole_file: false };
         match self.manager.borrow_mut().locks.take_over(target, owner, lock)? {

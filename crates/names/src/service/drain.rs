@@ -67,7 +67,7 @@ impl<O: Objects> Service<O> {
         if manager.sites.table().of(self.cx.id()).next().is_some() {
             return Err(Errno::EBUSY);
         }
-        let handovers = manager.open_handovers().map_err(|_| Errno::EIO)?;
+        let handovers = manager.open_handovers(self.cx.now()).map_err(|_| Errno::EIO)?;
         let operations = self.undecided.borrow().len() + manager.decided.len();
         let parts = manager.prepared.len();
         let is_empty = handovers.is_empty() && operations + parts + manager.clients.len() == 0;

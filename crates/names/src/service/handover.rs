@@ -6,6 +6,7 @@
 //! clients reclaim their opens and locks.
 
 use super::Service;
+use crate::handover::Handover;
 use crate::limits::{IMPORT_BYTES, RETRY_INTERVAL};
 use crate::objects::Objects;
 use crate::protocol::managers::{Import, Take, op};
@@ -59,7 +60,7 @@ impl<O: Objects> Service<O> {
             self.cx.sleep(RETRY_INTERVAL).await;
         }
         self.manager.borrow_mut().gave(site, owner);
-        self.cx.spawn("names handover", self.clone().tell_taker(site, owner, clients));
+        self.cx.spawn("names handover", self.clone().tell_taker((site, owner, clients)));
         Ok(())
     }
 
@@ -149,9 +150,12 @@ impl<O: Objects> Service<O> {
 
     /// Tells the next owner of a site that it is, which is on stable storage, until that one has said so; then what is
     /// left of it here goes.
-    pub(super) async fn tell_taker(self: Rc<Self>, site: u8, owner: SiteOwner, clients: Vec<u64>) {
-        let take = encoded(&Take { site, epoch: owner.epoch, clients });
-        while self.ask_manager::<()>(owner.manager, op::TAKE, &take).await.is_err() {
+    pub(super) async fn tell_taker(self: Rc<Self>, (site, owner, clients): Handover) {
+        let take = || {
+            let clients = self.manager.borrow().silences(&clients, self.cx.now());
+            encoded(&Take { site, epoch: owner.epoch, clients })
+        };
+        while self.ask_manager::<()>(owner.manager, op::TAKE, &take()).await.is_err() {
             self.cx.sleep(RETRY_INTERVAL).await;
         }
         // A failure is repaired by the next incarnation.
@@ -168,9 +172,9 @@ impl<O: Objects> Service<O> {
         if self.may_serve().await.is_err() {
             return;
         }
-        let Ok(open) = self.manager.borrow().open_handovers() else { return };
-        for (site, owner, clients) in open {
-            self.cx.spawn("names handover", self.clone().tell_taker(site, owner, clients));
+        let Ok(open) = self.manager.borrow().open_handovers(self.cx.now()) else { return };
+        for handover in open {
+            self.cx.spawn("names handover", self.clone().tell_taker(handover));
         }
     }
 }

@@ -1,17 +1,19 @@
 //! Sites that move between managers: with all that is open and locked there, and whole.
 
+use crate::common::Output;
 use crate::common::array::{Array, FIRST, Seat, directory_elsewhere};
 use crate::common::cluster::WHO;
-use names::{How, Plus, READ, WRITE};
+use names::{Client, How, Plus, READ, WRITE};
 use node::rings::{Lock, LockKind};
-use wire::{Errno, NodeId};
+use wire::{Errno, FileId, NodeId};
+
+const LOCK: Lock = Lock { start: 5, end: 9, kind: LockKind::Write, pid: 1 };
 
 /// The client holds what is open and locked at every manager, over restarts and over a handover.
 #[test]
 fn a_site_moves_with_what_is_open_and_locked_in_it() {
     let mut array = Array::new(2, 2);
     let (one, two) = (array.client(0), array.client(1));
-    let lock = Lock { start: 5, end: 9, kind: LockKind::Write, pid: 1 };
     let holder = one.clone();
     let (d, f) = array.run_client(0, async move {
         holder.keep_alive().await.unwrap();
@@ -19,7 +21,7 @@ fn a_site_moves_with_what_is_open_and_locked_in_it() {
         let f = holder.create(&WHO, d, b"f", 0o644, How::Guarded, Some(WRITE)).await.unwrap();
         let f = f.0.attr.file;
         holder.open(&WHO, f, READ).await.unwrap();
-        holder.lock(f, 3, false, lock).await.unwrap();
+        holder.lock(f, 3, false, LOCK).await.unwrap();
         (d, f)
     });
     let keeper = one.clone();
@@ -33,7 +35,7 @@ fn a_site_moves_with_what_is_open_and_locked_in_it() {
     array.give(0, d.site(), NodeId(2)).unwrap();
     array.run_client(1, async move {
         two.unlink(&WHO, d, b"f").await.unwrap();
-        assert_eq!(two.lock(f, 4, false, lock).await, Err(Errno::EAGAIN));
+        assert_eq!(two.lock(f, 4, false, LOCK).await, Err(Errno::EAGAIN));
         assert_eq!(two.get_attr(f).await.unwrap().attr.links, 0);
     });
     array.kill(1);
@@ -48,6 +50,85 @@ fn a_site_moves_with_what_is_open_and_locked_in_it() {
         assert_eq!(holder.get_attr(f).await, Err(Errno::ESTALE));
     });
     drop(keeping);
+}
+
+/// A client that lives has a lock on a file at the first manager.
+fn locked(array: &mut Array) -> (Client, FileId) {
+    let client = array.client(0);
+    let holder = client.clone();
+    let file = array.run_client(0, async move {
+        holder.keep_alive().await.unwrap();
+        let d = directory_elsewhere(&holder).await;
+        let f = holder.create(&WHO, d, b"f", 0o644, How::Guarded, None).await.unwrap();
+        holder.lock(f.0.attr.file, 3, false, LOCK).await.unwrap();
+        f.0.attr.file
+    });
+    (client, file)
+}
+
+/// The client says that it lives as long as what this returns is there.
+fn keep(array: &Array, number: usize, client: &Client) -> Output<()> {
+    let at = array.seats.len() + number;
+    let (keeper, cx) = (client.clone(), array.net.nodes[at].cx().clone());
+    array.begin(at, async move {
+        loop {
+            let _ = keeper.keep_alive().await;
+            cx.sleep(names::limits::KEEP_ALIVE_INTERVAL).await;
+        }
+    })
+}
+
+/// Each manager that a site comes to waits for clients of the one that it comes from, but for none that is dead.
+#[test]
+fn sites_that_move_keep_no_dead_client_alive() {
+    let mut array = Array::new(2, 2);
+    let (dead, file) = locked(&mut array);
+    drop(dead);
+    let two = array.client(1);
+    let _kept = keep(&array, 1, &two);
+    let wants =
+        array.begin(3, async move { while two.lock(file, 4, false, LOCK).await.is_err() {} });
+    for round in 0..20 {
+        array.turns(4_000);
+        if wants.borrow().is_some() {
+            assert!(round > 6, "within the lease of the other: {round}");
+            return;
+        }
+        let owner = array.seats[0].handle.as_ref().unwrap().sites().manager_of(file);
+        let from = usize::from(owner.0) - 1;
+        let _ = array.give(from, file.site(), NodeId(2 - from as u16));
+    }
+    panic!("the dead client has it still");
+}
+
+/// A lock in a site that comes to a manager while the client says what it holds there from before.
+#[test]
+fn a_lock_stays_when_its_site_comes_during_claims() {
+    const LATE: usize = 120;
+    for after in (0..6_500).step_by(LATE / 2) {
+        let mut array = Array::new(2, 2);
+        let (one, file) = locked(&mut array);
+        let two = array.client(1);
+        let kept = [keep(&array, 0, &one), keep(&array, 1, &two)];
+        array.give(0, file.site() ^ 1, NodeId(2)).unwrap();
+        array.turns(6_000);
+        array.kill(1);
+        array.start_again(1);
+        array.net.fate = Box::new(|_| (1, LATE));
+        array.turns(after);
+        let handle = array.seats[0].handle.clone().unwrap();
+        let giving = array.begin(0, async move { handle.give(file.site(), NodeId(2)).await });
+        array.turns(20 * LATE);
+        array.net.fate = Box::new(|_| (1, 0));
+        let got = array.run_client(1, async move {
+            for _ in 0..20 {
+                two.lock(file, 4, false, LOCK).await.err()?;
+            }
+            Some(())
+        });
+        assert_eq!(got, Some(()), "another one has the lock too: {after}");
+        drop((giving, kept));
+    }
 }
 
 /// Power fails at each moment of a handover, at the giver or the taker: the site is whole, at one of them.

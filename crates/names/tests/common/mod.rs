@@ -184,11 +184,18 @@ impl World {
 
     /// The one client says that it holds nothing, and grace ends.
     pub fn end_grace(&mut self) {
-        let origin = Origin { client: CLIENT, now: self.now };
         self.manager.begin_claims(CLIENT, 0);
-        let (_, append) = self.manager.end_claims(origin).unwrap();
-        self.keep(append);
+        self.end_claims(CLIENT);
         self.change_of(0, |t| t.sweep_orphans()).unwrap();
+    }
+
+    /// The client has said all.
+    pub fn end_claims(&mut self, client: u64) {
+        let registration = self.manager.hear(client, Time(0));
+        let origin = Origin { client, now: self.now };
+        let (done, append) = self.manager.end_claims(registration, origin).unwrap();
+        assert!(done);
+        self.keep(append);
     }
 
     /// kill -9, then start again.
