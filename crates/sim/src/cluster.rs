@@ -5,12 +5,14 @@ use crate::backup::Backups;
 use crate::borrower::Borrower;
 use crate::experiment::Experiment;
 use crate::machine::{Boot, Role};
+use crate::nfs::executor::executing;
 use crate::run::{Members, Roles, VOLUME};
 use endpoint::limits::PAGE_BYTES;
 use files::cluster::{
     ClientRole, ManagerRole, NodeRoles, Services, members_store, names_store, start, start_client,
 };
 use members::Identity;
+use names::limits::KEEP_ALIVE_INTERVAL;
 use names::{Entry, IoServer, Plus, Who, homes_of};
 use node::rings::StoreId;
 use node::{Bug, Cx};
@@ -192,19 +194,19 @@ pub fn mount(
 ) -> Role {
     Rc::new(move |boot| {
         if let Some(pause) = Duration::from_secs(60).checked_div(moves_per_minute) {
-            let (cx, names) = (&boot.cx, names::Client::new(&boot.cx, manager, VOLUME));
+            let (cx, names) = (&boot.cx, helper(&boot.cx, manager));
             cx.spawn("mover", mover(cx.clone(), names, pause));
         }
         if let Some(pause) = Duration::from_secs(60).checked_div(widens_per_minute) {
-            let (cx, names) = (&boot.cx, names::Client::new(&boot.cx, manager, VOLUME));
+            let (cx, names) = (&boot.cx, helper(&boot.cx, manager));
             cx.spawn("widener", widener(cx.clone(), names, pause));
         }
         if hashes {
-            let names = names::Client::new(&boot.cx, manager, VOLUME);
+            let names = helper(&boot.cx, manager);
             boot.cx.spawn("hasher", hasher(boot.cx.clone(), names));
         }
         if let Some(backups) = backups.clone() {
-            let (cx, names) = (&boot.cx, names::Client::new(&boot.cx, manager, VOLUME));
+            let (cx, names) = (&boot.cx, helper(&boot.cx, manager));
             let objects = stripe::Client::new(cx, VOLUME);
             cx.spawn("administrator", backups.serve(cx.clone(), names, objects));
         }
@@ -215,6 +217,21 @@ pub fn mount(
         let client = Some(ClientRole { manager, volume: VOLUME, files });
         started(boot, NodeRoles { client, member, memory, ..NodeRoles::default() })
     })
+}
+
+/// A client beside the mount. It says that it lives, and after a restart of the manager what it holds, as each does:
+/// the manager gives no locks before.
+fn helper(cx: &Cx, manager: NodeId) -> names::Client {
+    let names = names::Client::new(cx, manager, VOLUME);
+    let (kept, cx_of_it) = (names.clone(), cx.clone());
+    cx.spawn("helper", async move {
+        loop {
+            // one that fails is followed by others
+            let _ = kept.keep_alive().await;
+            cx_of_it.sleep(KEEP_ALIVE_INTERVAL).await;
+        }
+    });
+    names
 }
 
 /// A node that serves NFS.
@@ -243,7 +260,7 @@ fn with_front(role: Role, first: NodeId) -> Role {
 /// A node that makes the root a hashed directory while it is empty.
 pub fn root_hasher(manager: NodeId) -> Role {
     Rc::new(move |boot| {
-        let (cx, names) = (boot.cx.clone(), names::Client::new(&boot.cx, manager, VOLUME));
+        let (cx, names) = (boot.cx.clone(), helper(&boot.cx, manager));
         let hash = async move {
             while names.hash_directory(&Who::ROOT, FileId::ROOT).await.is_err() {
                 cx.sleep(HASH_PAUSE).await;
@@ -375,11 +392,13 @@ pub fn roles(experiment: &Experiment, bugs: u128) -> Roles {
     let has_fronts = experiment.nfs.is_some_and(|nfs| nfs.on_managers);
     let with_front = |role| if has_fronts { with_front(role, at) } else { role };
     let (manager, more_manager) = (with_front(manager), with_front(more_manager));
+    let forwarded = experiment.nfs.is_some_and(|nfs| nfs.filters);
+    let executing = |role| if forwarded { executing(role, at, VOLUME) } else { role };
     let server = server(at, cache_bytes, lends_mib, scrub, checkpoint_bytes);
     let with_stop = |role: Role| if salvages { stopping(role, backups.clone()) } else { role };
     Roles {
-        manager: with_stop(manager),
-        more_manager,
+        manager: executing(with_stop(manager)),
+        more_manager: executing(more_manager),
         server: with_stop(server),
         mount: mount(at, changes, lends_mib, taken),
         front: front(at),

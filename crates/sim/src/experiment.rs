@@ -180,6 +180,10 @@ pub struct NfsShape {
     pub applications: u16,
     /// How often in a minute each machine loses its connection.
     pub losses_per_minute: u32,
+    /// Whether they are packet filters before the managers.
+    pub filters: bool,
+    /// Machines that lock bytes of one file.
+    pub lockers: u16,
     /// Whether a change that is retransmitted to the next incarnation of its server must be known there.
     pub duplicates_outlive: bool,
 }
@@ -187,14 +191,16 @@ pub struct NfsShape {
 impl Default for NfsShape {
     fn default() -> NfsShape {
         let (fronts, machines, applications, losses_per_minute) = (2, 3, 2, 20);
-        let duplicates_outlive = true;
-        let on_managers = false;
+        let (duplicates_outlive, lockers) = (true, 3);
+        let (on_managers, filters) = (false, false);
         NfsShape {
             fronts,
             on_managers,
             machines,
             applications,
             losses_per_minute,
+            filters,
+            lockers,
             duplicates_outlive,
         }
     }
@@ -364,6 +370,7 @@ impl Experiment {
             machines("fronts", nfs.fronts),
             machines("machines", nfs.machines),
             ("applications", nfs.applications.into(), 1, WORKERS_MAX.into()),
+            ("lockers", nfs.lockers.into(), 0, WORKERS_MAX.into()),
             often("losses_per_minute", nfs.losses_per_minute),
             ("nodes", memory.nodes.into(), 4, MEMORY_NODES_MAX.into()),
             ("frames", memory.frames.into(), 64, MEMORY_FRAMES_MAX.into()),

@@ -2,21 +2,27 @@
 //! connections to fronts on nodes.
 //!
 //! ```text
-//!   worker ── act ──► nfs::Client ── stream ──► nfs::Front ──► front ring of the node
-//!      │ shared                        loss, delay,      front.rs
-//!      ├ tree, bytes, listing          late duplicates
+//!   worker ── act ──► nfs::Client ── stream ───► nfs::Front ──► front ring of the node
+//!      │ shared                        loss, delay,      ▲ front.rs
+//!      ├ tree, bytes, listing          late duplicates   │
+//!   locker (ledger) ────────────────── locking: datagrams┘
 //! ```
 //!
 //! Checked (RFC 1813 sections 3.3, 4.5, 4.8): each change of names has the outcome of one execution, also when its
 //! front was restarted, and other calls of one or several then, one after the other; names are there when they are
 //! answered, whatever loses power; data when it is committed, or as long as nothing restarts; others see what was
 //! committed before they asked for the attributes, or opened the file on a mount; a listing has every name that stood
-//! during all of it, once; of an exclusive creation by all there is one winner.
+//! during all of it, once; of an exclusive creation by all there is one winner; locks exclude each other (appendix II)
+//! also when a client, a front or a manager was restarted.
 
 mod act;
 mod bytes;
+pub mod executor;
 mod front;
+mod ledger;
 mod listing;
+mod locker;
+mod locking;
 mod shared;
 mod stream;
 mod tree;
@@ -30,7 +36,9 @@ use crate::random::Random;
 use crate::trouble::{TICK, strikes};
 use crate::world::World;
 use bytes::Era;
-use front::{FrontMachine, Progress};
+use core::net::SocketAddr;
+use front::{FrontMachine, Progress, address, machine_at};
+use locking::{Arrival, Due, Locking};
 use nfs::client::{Caller, Client};
 use node::rings::FileDone;
 use shared::Shared;
@@ -52,6 +60,10 @@ const CONNECT_PAUSE: Picos = Picos::millis(200);
 const TIMEOUT_MS: (u64, u64) = (1_000, 4_000);
 /// Longest time until a front notices that its client's end is gone.
 const CUT_US_MAX: u64 = 50_000;
+/// Machines that lock have addresses from here on.
+const LOCKERS: usize = 1_000;
+/// How often a filter is asked for replies of managers.
+const LOOK_PAUSE: Picos = Picos::micros(200);
 /// One call in so many is sent twice at once.
 const TWICE_ONE_IN: u64 = 40;
 
@@ -72,6 +84,10 @@ enum Event {
     Again(usize),
     /// A program on a mount goes on.
     Visit(usize),
+    /// Something of the machines that lock is due.
+    Lock(Due),
+    /// Calls that a front forwarded may have ended.
+    Look(usize),
     Tick,
 }
 
@@ -98,6 +114,7 @@ pub struct Nfs {
     machines: Vec<Machine>,
     workers: Vec<Worker>,
     visitors: Vec<Visitor>,
+    locking: Locking,
     is_finishing: bool,
     shared: Shared,
     streams: BTreeMap<u64, Stream>,
@@ -111,7 +128,8 @@ pub struct Nfs {
 impl Nfs {
     /// Of a cluster with these nodes.
     pub fn new(seed: u64, shape: NfsShape, members: &Members, volume: VolumeId) -> Nfs {
-        let fronts = members.fronts.iter().map(|node| FrontMachine::new(*node, volume));
+        let filters = shape.filters.then_some(members.manager);
+        let fronts = members.fronts.iter().map(|node| FrontMachine::new(*node, volume, filters));
         let fronts: Vec<FrontMachine> = fronts.collect();
         let machine = |number: usize| {
             let caller = Caller { machine: format!("client{number}").into(), ..Caller::default() };
@@ -131,6 +149,7 @@ impl Nfs {
                 .map(|number| Worker::new(seed, number, shape.duplicates_outlive))
                 .collect(),
             visitors: members.mounts.iter().map(|mount| Visitor::new(seed, *mount)).collect(),
+            locking: Locking::new(seed, shape.lockers.into(), members.fronts.len().max(1)),
             is_finishing: false,
             shared: Shared::new(count),
             streams: BTreeMap::new(),
@@ -156,7 +175,7 @@ impl Nfs {
 
     /// Calls that were answered, and that had errors.
     pub fn calls(&self) -> (u64, u64) {
-        (self.shared.succeeded, self.shared.failed)
+        (self.shared.succeeded + self.locking.granted(), self.shared.failed)
     }
 
     /// Violations since they were taken last.
@@ -178,6 +197,7 @@ impl Nfs {
             self.after(at, Event::Next(worker), world);
         }
         (0..self.visitors.len()).for_each(|visitor| self.after(TICK, Event::Visit(visitor), world));
+        self.plan_locks(world);
         self.after(TICK, Event::Tick, world);
     }
 
@@ -185,11 +205,19 @@ impl Nfs {
     pub fn finish(&mut self) {
         self.is_finishing = true;
         self.workers.iter_mut().for_each(Worker::finish);
+        self.locking.finish();
     }
 
     /// Whether that is done.
     pub fn is_finished(&self) -> bool {
-        self.workers.iter().all(Worker::is_finished)
+        self.workers.iter().all(Worker::is_finished) && self.locking.is_finished()
+    }
+
+    /// Applications and machines that are not, for people.
+    pub fn unfinished(&self) -> Vec<String> {
+        let workers = self.workers.iter().filter(|worker| !worker.is_finished());
+        let lockers = self.locking.unfinished();
+        workers.map(Worker::describe).chain(lockers).collect()
     }
 
     /// An operation of a front's node has ended.
@@ -199,6 +227,7 @@ impl Nfs {
         };
         self.fronts[front].done(world, done);
         self.serve(front, world);
+        self.plan_locks(world);
     }
 
     /// A timer of this module is due.
@@ -224,7 +253,36 @@ impl Nfs {
                 let pause = self.visitors[visitor].pause();
                 self.after(pause, Event::Visit(visitor), world);
             }
+            Event::Lock(due) => self.lock_due(due, world),
+            Event::Look(front) => {
+                self.fronts[front].is_looked_after = false;
+                self.serve(front, world);
+            }
             Event::Tick => self.tick(world),
+        }
+        self.plan_locks(world);
+    }
+
+    fn plan_locks(&mut self, world: &mut World) {
+        while let Some((at, due)) = self.locking.poll_later() {
+            self.at(at, Event::Lock(due), world);
+        }
+    }
+
+    fn lock_due(&mut self, due: Due, world: &mut World) {
+        let front = self.locking.front_of(due);
+        let paused = front.and_then(|front| self.fronts[front].paused_until(world));
+        if let Some(until) = paused {
+            return self.at(until, Event::Lock(due), world);
+        }
+        match self.locking.due(due, self.shared.lock_file(), world.now()) {
+            Ok(None) => {}
+            Ok(Some(Arrival { front, locker, port, bytes })) => {
+                let from = SocketAddr::new(address(LOCKERS + locker), port);
+                self.fronts[front].datagram(world, from, &bytes);
+                self.serve(front, world);
+            }
+            Err(what) => self.violations.push(format!("{} {what}", world.now())),
         }
     }
 
@@ -248,6 +306,7 @@ impl Nfs {
 
     fn tick(&mut self, world: &mut World) {
         (0..self.fronts.len()).for_each(|front| self.serve(front, world));
+        self.locking.tick(world.now());
         for machine in 0..self.machines.len() {
             let lost = strikes(&mut self.random, self.shape.losses_per_minute);
             if lost || self.is_dead(machine, world) {
@@ -395,17 +454,31 @@ impl Nfs {
         loop {
             let all = self.fronts[front].progress(world);
             if all.is_empty() {
-                return;
+                return self.look_later(front, world);
             }
             let boot = self.fronts[front].boot(world).expect("it runs");
             all.into_iter().for_each(|progress| self.follow(front, boot, progress, world));
         }
     }
 
+    /// No event says that a call that was forwarded has ended.
+    fn look_later(&mut self, front: usize, world: &mut World) {
+        let it = &mut self.fronts[front];
+        if it.forwards() > 0 && !std::mem::replace(&mut it.is_looked_after, true) {
+            self.after(LOOK_PAUSE, Event::Look(front), world);
+        }
+    }
+
     fn follow(&mut self, front: usize, boot: u32, progress: Progress, world: &mut World) {
-        let (Progress::Send(connection, _)
-        | Progress::MayTake(connection)
-        | Progress::Closed(connection)) = progress;
+        let connection = match &progress {
+            Progress::Send(connection, _)
+            | Progress::MayTake(connection)
+            | Progress::Closed(connection) => *connection,
+            Progress::Datagram(to, bytes) => {
+                let locker = machine_at(to.ip()) - LOCKERS;
+                return self.locking.sent(locker, to.port(), bytes.clone(), world.now());
+            }
+        };
         let is_it = |stream: &Stream| {
             (stream.front, stream.boot, stream.connection) == (front, boot, Some(connection))
         };
@@ -424,6 +497,7 @@ impl Nfs {
                 let text = format!("{} the front closed connection {connection:?}", world.now());
                 self.violations.push(text);
             }
+            Progress::Datagram(..) => {}
         }
     }
 

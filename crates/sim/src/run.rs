@@ -171,7 +171,8 @@ impl Run {
                 }
                 Happening::Timer(worker) => self.workload.handle_timer(worker, &mut self.world),
                 Happening::Pause => {
-                    self.violations.push("the last phase does not end".into());
+                    let rest = self.nfs.as_ref().map_or(Vec::new(), Nfs::unfinished).join("; ");
+                    self.violations.push(format!("the last phase does not end: {rest}"));
                 }
             }
             self.collect();

@@ -225,6 +225,6 @@ fn seeds_on_the_plain_models_are_the_runs_they_were() {
     let fingerprint = |seed, experiment: &Experiment| outcome(seed, experiment).fingerprint;
     let troubled = Experiment { seconds: 20, ..Experiment::default() };
     let now = [fingerprint(1, &calm()), fingerprint(2, &calm()), fingerprint(3, &troubled)];
-    let before = [0x9e7a_407c_dc5e_0ebe, 0xf8c3_f0a6_0d19_18c7, 0x0664_fd80_c613_404d];
+    let before = [0x012b_dda1_f070_6a57, 0x0fa0_7880_a808_9029, 0x035e_1310_947f_9322];
     assert_eq!(now, before, "{now:#018x?}");
 }

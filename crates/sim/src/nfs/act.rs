@@ -1,6 +1,6 @@
 //! The calls of an application, as records on the stream.
 
-use super::bytes::{CELL_BYTES, fill};
+use super::bytes::{CELL_BYTES, CELLS, fill};
 use super::shared::Shared;
 use super::tree::Change;
 use nfs::client::{Client, Request};
@@ -33,6 +33,10 @@ pub enum Act {
     Write { file: u64, cell: usize, version: u32, stable: bool },
     /// COMMIT.
     Commit(u64),
+    /// SETATTR of an own file's size, to so many cells.
+    Cut(u64, usize),
+    /// READ behind the end of an own file.
+    ReadBehind(u64),
     /// SETATTR whose guard is no time of the file's.
     BadGuard(u64),
     /// READDIR or READDIRPLUS from a cookie.
@@ -112,6 +116,14 @@ impl Act {
             Act::Read(file, cell) | Act::OthersRead { file, cell, .. } => {
                 let (offset, count) = (offset(cell), CELL_BYTES as u32);
                 Args::Read(ReadArgs { file: handle(file), offset, count })
+            }
+            Act::ReadBehind(file) => {
+                let (offset, count) = (offset(CELLS) + 1, CELL_BYTES as u32);
+                Args::Read(ReadArgs { file: handle(file), offset, count })
+            }
+            Act::Cut(file, cells) => {
+                let attributes = Sattr { size: Some(offset(cells)), ..Sattr::default() };
+                Args::Setattr(SetattrArgs { object: handle(file), attributes, guard: None })
             }
             Act::Commit(file) => {
                 Args::Commit(CommitArgs { file: handle(file), offset: 0, count: 0 })

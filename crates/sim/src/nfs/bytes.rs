@@ -3,7 +3,7 @@
 //! A file is [`CELLS`] cells, each of which is written as a whole and has versions. A version that COMMIT or a stable
 //! WRITE acknowledged stays. An unstable WRITE is there as long as neither the front nor a machine that keeps data
 //! restarts; then any version since the last stable one may be. Another client that asks for the attributes first must
-//! see what was committed before.
+//! see what was committed before. SETATTR of the size cuts whole cells off, and is stable when it is acknowledged.
 
 use crate::queue::Picos;
 
@@ -37,6 +37,27 @@ struct Version {
 struct Cell(Vec<Version>);
 
 impl Cell {
+    fn begins(&mut self, number: u32, now: Picos) {
+        let is_old = |version: &Version| {
+            version.published.is_some_and(|published| published + REMEMBERED < now)
+        };
+        let old = self.0.iter().rposition(is_old).unwrap_or(0);
+        self.0.drain(..old);
+        self.0.push(Version { number, written: None, published: None });
+    }
+
+    fn own(&self, era: Era) -> Vec<u32> {
+        self.since(|version| {
+            let is_there = version.written.is_some_and(|(its, _)| its == era);
+            is_there || version.published.is_some()
+        })
+    }
+
+    fn others(&self, asked: Picos) -> Vec<u32> {
+        let is_seen = |published: Picos| published <= asked;
+        self.since(|version| version.published.is_some_and(is_seen))
+    }
+
     /// Versions from the last one on for which this holds; the hole too where it holds for none.
     fn since(&self, last: impl Fn(&Version) -> bool) -> Vec<u32> {
         let at = self.0.iter().rposition(last);
@@ -49,6 +70,8 @@ impl Cell {
 #[derive(Clone, Debug, Default)]
 pub struct Bytes {
     cells: [Cell; CELLS],
+    /// Numbers of cells that SETATTR left, as versions.
+    ends: Cell,
 }
 
 /// The bytes of a version of a cell of a file.
@@ -67,16 +90,23 @@ pub fn fill(file: u64, cell: usize, version: u32) -> Vec<u8> {
 impl Bytes {
     /// A WRITE of a cell is sent.
     pub fn begins(&mut self, cell: usize, number: u32, now: Picos) {
-        let versions = &mut self.cells[cell].0;
-        if versions.last().is_some_and(|last| last.number == number) {
-            return; // what was lost is written again
+        let last = self.cells[cell].0.last();
+        // a version that was lost is written again
+        if last.is_none_or(|last| last.number != number) {
+            self.cells[cell].begins(number, now);
         }
-        let is_old = |version: &Version| {
-            version.published.is_some_and(|published| published + REMEMBERED < now)
-        };
-        let old = versions.iter().rposition(is_old).unwrap_or(0);
-        versions.drain(..old);
-        versions.push(Version { number, written: None, published: None });
+    }
+
+    /// SETATTR of the size to so many cells is sent.
+    pub fn cuts(&mut self, cells: usize, now: Picos) {
+        self.cells[cells..].iter_mut().for_each(|cell| cell.begins(0, now));
+        self.ends.begins(cells as u32, now);
+    }
+
+    /// It was acknowledged.
+    pub fn cut(&mut self, cells: usize, now: Picos) {
+        let all = self.cells[cells..].iter_mut().chain([&mut self.ends]);
+        all.filter_map(|cell| cell.0.last_mut()).for_each(|last| last.published = Some(now));
     }
 
     /// It was acknowledged.
@@ -116,25 +146,34 @@ impl Bytes {
 
     /// Versions of a cell that the client may read that writes it.
     pub fn own(&self, cell: usize, era: Era) -> Vec<u32> {
-        self.cells[cell].since(|version| {
-            let is_there = version.written.is_some_and(|(its, _)| its == era);
-            is_there || version.published.is_some()
-        })
+        self.cells[cell].own(era)
     }
 
     /// Versions that another client may read that asked for the attributes at this time.
     pub fn others(&self, cell: usize, asked: Picos) -> Vec<u32> {
-        let is_seen = |published: Picos| published <= asked;
-        self.cells[cell].since(|version| version.published.is_some_and(is_seen))
+        self.cells[cell].others(asked)
     }
 
-    /// The least and the most that the file may be long, by versions that each cell may have.
-    pub fn sizes(&self, may: impl Fn(usize) -> Vec<u32>) -> (u64, u64) {
-        let end = |cell: usize| ((cell + 1) * CELL_BYTES) as u64;
-        let cells = || (0..CELLS).rev();
-        let least = cells().find(|cell| may(*cell).iter().all(|version| *version > 0));
-        let most = cells().find(|cell| may(*cell).iter().any(|version| *version > 0));
-        (least.map_or(0, end), most.map_or(0, end))
+    /// The least and the most that the file may be long for the client that writes it.
+    pub fn own_sizes(&self, era: Era) -> (u64, u64) {
+        self.sizes(|cell| cell.own(era))
+    }
+
+    /// The same for another client that asked for the attributes at this time.
+    pub fn others_sizes(&self, asked: Picos) -> (u64, u64) {
+        self.sizes(|cell| cell.others(asked))
+    }
+
+    fn sizes(&self, may: impl Fn(&Cell) -> Vec<u32>) -> (u64, u64) {
+        let cells: Vec<Vec<u32>> = self.cells.iter().map(&may).collect();
+        let ends = may(&self.ends);
+        let least = cells.iter().rposition(|may| may.iter().all(|version| *version > 0));
+        let most = cells.iter().rposition(|may| may.iter().any(|version| *version > 0));
+        let cells = |at: Option<usize>| at.map_or(0, |at| at + 1);
+        let bytes = |cells: usize, end: Option<&u32>| {
+            (cells.max(end.map_or(0, |end| *end as usize)) * CELL_BYTES) as u64
+        };
+        (bytes(cells(least), ends.iter().min()), bytes(cells(most), ends.iter().max()))
     }
 }
 
@@ -178,8 +217,24 @@ mod tests {
         assert_eq!(bytes.own(2, SECOND), [1, 2], "another verifier");
         bytes.committed([1; 8], Picos::seconds(4));
         assert_eq!(bytes.own(2, SECOND), [2]);
-        let may = |cell: usize| bytes.own(cell, SECOND);
-        assert_eq!(bytes.sizes(may), (3 * CELL_BYTES as u64, 3 * CELL_BYTES as u64));
+        assert_eq!(bytes.own_sizes(SECOND), (3 * CELL_BYTES as u64, 3 * CELL_BYTES as u64));
+    }
+
+    #[test]
+    fn cells_that_are_cut_off_are_gone_once_it_is_acknowledged() {
+        let size = |cells: usize| (cells * CELL_BYTES) as u64;
+        let mut bytes = Bytes::default();
+        bytes.begins(4, 1, Picos::ZERO);
+        bytes.written(4, FIRST, [1; 8], true, Picos::seconds(1));
+        bytes.cuts(2, Picos::seconds(2));
+        assert_eq!(bytes.own(4, SECOND), [1, 0]);
+        assert_eq!(bytes.own_sizes(FIRST), (0, size(5)));
+        bytes.cut(2, Picos::seconds(3));
+        assert_eq!((bytes.own(4, SECOND), bytes.own_sizes(FIRST)), (vec![0], (size(2), size(2))));
+        assert_eq!(bytes.others_sizes(Picos::seconds(2)), (0, size(5)));
+        assert_eq!(bytes.to_rewrite([2; 8]), None);
+        bytes.begins(2, 2, Picos::seconds(4));
+        assert_eq!(bytes.own_sizes(FIRST), (size(2), size(3)));
     }
 
     #[test]

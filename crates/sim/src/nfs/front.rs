@@ -1,16 +1,18 @@
-//! The front of a node: what `sockets::nfs` does with sockets, with bytes of simulated streams.
+//! The front of a node, or a packet filter: what `sockets::nfs` does with sockets, with bytes of simulated streams.
 
 use crate::queue::Picos;
 use crate::world::World;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use nfs::exports::parse;
+use nfs::filter::Forwarder;
 use nfs::front::{ConnectionId, Front};
-use nfs::handle::Key;
-use nfs::portmap::TCP;
+use nfs::handle::{KEY_ATTRIBUTE, Key};
+use nfs::locks::{Beginning, Kept};
+use nfs::portmap::{TCP, UDP};
 use nfs::server::{Origin, Port, Server};
-use node::rings::FileDone;
+use node::rings::{Caller, FileDone, FileOp, FileReply, FileRequest};
 use std::rc::Rc;
-use wire::{NodeId, VolumeId};
+use wire::{Errno, FileId, NodeId, VolumeId};
 
 /// All of the volume, to all, as who they say they are.
 const EXPORTS: &str = "/ *(rw,no_root_squash)";
@@ -21,9 +23,38 @@ const KEY: Key = Key([0x5a; 16]);
 pub struct FrontMachine {
     /// The node.
     pub node: NodeId,
+    /// A look at what it forwarded is planned.
+    pub is_looked_after: bool,
     volume: VolumeId,
-    /// The front of the node's present incarnation.
-    front: Option<(u32, Front)>,
+    /// The first of the managers that it is a filter for.
+    filters: Option<NodeId>,
+    state: State,
+}
+
+/// Number of the operations of a start.
+const START: u64 = 1 << 60;
+
+/// The state of an incarnation. Before it serves, the list of clients with locks is read, and the new one is on stable
+/// storage, and so is the key of handles where managers need it.
+enum State {
+    Down,
+    Starting(u32, Start),
+    Serving(u32, Serving),
+}
+
+struct Serving {
+    front: Front,
+    forwarder: Option<Forwarder>,
+    /// Calls that it has begun, and not ended.
+    forwards: usize,
+}
+
+#[derive(Default)]
+struct Start {
+    kept: Option<Kept>,
+    /// Attributes of the root that are to be written, the last one first.
+    unwritten: Vec<(Box<[u8]>, Vec<u8>)>,
+    is_asked: bool,
 }
 
 /// Progress at a front.
@@ -35,6 +66,8 @@ pub enum Progress {
     MayTake(ConnectionId),
     /// The front has closed this connection.
     Closed(ConnectionId),
+    /// These bytes are to be sent to this port.
+    Datagram(SocketAddr, Vec<u8>),
 }
 
 /// The address of a client's machine.
@@ -43,10 +76,38 @@ pub fn address(machine: usize) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(10, 1, high, low))
 }
 
+/// The machine with an address.
+pub fn machine_at(address: IpAddr) -> usize {
+    let IpAddr::V4(address) = address.to_canonical() else { panic!("an address of a client's") };
+    let [.., high, low] = address.octets();
+    usize::from(u16::from_be_bytes([high, low])) - 1
+}
+
+impl Serving {
+    /// Moves calls to managers and what became of them back.
+    fn exchange(&mut self) {
+        let Some(forwarder) = &self.forwarder else { return };
+        while let Some((number, outcome)) = forwarder.take_done() {
+            self.front.forwarded(number, outcome);
+            self.forwards -= 1;
+        }
+        while let Some(forward) = self.front.poll_forward() {
+            forwarder.start(forward);
+            self.forwards += 1;
+        }
+    }
+}
+
 impl FrontMachine {
-    /// Of this node.
-    pub fn new(node: NodeId, volume: VolumeId) -> FrontMachine {
-        FrontMachine { node, volume, front: None }
+    /// Of this node, which is a filter if the first manager is given.
+    pub fn new(node: NodeId, volume: VolumeId, filters: Option<NodeId>) -> FrontMachine {
+        FrontMachine { node, is_looked_after: false, volume, filters, state: State::Down }
+    }
+
+    /// Calls that managers execute.
+    pub fn forwards(&self) -> usize {
+        let State::Serving(_, serving) = &self.state else { return 0 };
+        serving.forwards
     }
 
     /// The incarnation that is up.
@@ -62,20 +123,85 @@ impl FrontMachine {
 
     /// The front of this incarnation, at the world's time, if that is up.
     fn front(&mut self, world: &World, boot: u32) -> Option<&mut Front> {
+        self.serving(world, boot).map(|serving| &mut serving.front)
+    }
+
+    fn serving(&mut self, world: &World, boot: u32) -> Option<&mut Serving> {
         let machine = world.machine(self.node);
         let running = machine.node.as_ref().filter(|_| machine.boot == boot)?;
-        if self.front.as_ref().is_none_or(|(its, _)| *its != boot) {
-            let exports = parse(EXPORTS).expect("good exports");
-            let verifier = running.cx().incarnation().to_be_bytes();
-            let mut server = Server::new(self.volume, KEY, exports, verifier);
-            server.bugs = running.cx().bugs();
-            let front = Front::new(Rc::new(server), running.cx().frames().clone());
-            self.front = Some((boot, front));
-        }
-        let (_, front) = self.front.as_mut().expect("just made");
+        let State::Serving(its, serving) = &mut self.state else { return None };
         let now = machine.clock.time(world.now());
-        front.set_now(now, running.cx().wall_at(now));
-        Some(front)
+        serving.front.set_now(now, running.cx().wall_at(now));
+        Some(serving).filter(|_| *its == boot)
+    }
+
+    /// Begins the start of this incarnation, or goes on with it.
+    fn start(&mut self, world: &mut World, boot: u32) {
+        match self.state {
+            State::Starting(its, _) | State::Serving(its, _) if its == boot => {}
+            _ => self.state = State::Starting(boot, Start::default()),
+        }
+        let (file, name) = (FileId::ROOT, self.attribute());
+        let State::Starting(_, start) = &mut self.state else { return };
+        if start.is_asked {
+            return;
+        }
+        let op = match (&start.kept, start.unwritten.last()) {
+            (None, _) => FileOp::GetXattr { file, name },
+            (Some(_), Some((name, value))) => {
+                let (name, value) = (name.clone(), value.clone().into());
+                FileOp::SetXattr { file, name, value, flags: 0 }
+            }
+            (Some(_), None) => FileOp::FsyncDirectory { file },
+        };
+        let request = FileRequest { front: START, caller: Caller::default(), op };
+        start.is_asked = world.ask(self.node, request).is_ok();
+    }
+
+    fn attribute(&self) -> Box<[u8]> {
+        format!("trusted.nfs3.clients.{}", self.node.0).into_bytes().into()
+    }
+
+    /// An operation of the start has ended; one that failed is asked for again.
+    fn started(&mut self, world: &World, boot: u32, result: Result<FileReply, Errno>) {
+        let own = self.attribute();
+        let State::Starting(_, start) = &mut self.state else { return };
+        start.is_asked = false;
+        match (result, start.kept.is_some()) {
+            (Ok(FileReply::Bytes(bytes)), false) => {
+                let kept = Kept::decode(&bytes).expect("a list that a front wrote").restarted();
+                start.unwritten.push((own, kept.encode()));
+                start.kept = Some(kept);
+            }
+            (Err(Errno::ENODATA), false) => {
+                let key = self.filters.map(|_| (KEY_ATTRIBUTE.into(), KEY.0.to_vec()));
+                start.unwritten.extend(key);
+                start.kept = Some(Kept::default().restarted());
+            }
+            (Ok(_), true) if start.unwritten.pop().is_none() => {
+                let kept = start.kept.take().expect("as was just seen");
+                self.serve(world, boot, kept);
+            }
+            _ => {}
+        }
+    }
+
+    fn serve(&mut self, world: &World, boot: u32, kept: Kept) {
+        let cx = world.machine(self.node).node.as_ref().expect("its operation has ended").cx();
+        let exports = parse(EXPORTS).expect("good exports");
+        let verifier = cx.incarnation().to_be_bytes();
+        let mut server = Server::new(self.volume, KEY, exports, verifier);
+        server.bugs = cx.bugs();
+        server.begin_locks(Beginning { attribute: Some(self.attribute()), kept });
+        let (server, frames) = (Rc::new(server), cx.frames().clone());
+        let (front, forwarder) = match self.filters {
+            None => (Front::new(server, frames), None),
+            Some(first) => {
+                let forwarder = Forwarder::new(cx, first, names::site_of_name);
+                (Front::filter(server, frames), Some(forwarder))
+            }
+        };
+        self.state = State::Serving(boot, Serving { front, forwarder, forwards: 0 });
     }
 
     /// A client connects; `None`: this incarnation is gone.
@@ -113,6 +239,17 @@ impl FrontMachine {
         Some(taken)
     }
 
+    /// A datagram to the port of locks comes.
+    pub fn datagram(&mut self, world: &World, from: SocketAddr, bytes: &[u8]) {
+        let to = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let origin = Origin { from, to, over: UDP, port: Port::Locks };
+        if let Some(boot) = self.boot(world)
+            && let Some(front) = self.front(world, boot)
+        {
+            front.datagram(origin, bytes);
+        }
+    }
+
     /// The client's end is gone.
     pub fn disconnect(&mut self, world: &World, boot: u32, id: ConnectionId) {
         if let Some(front) = self.front(world, boot) {
@@ -123,7 +260,9 @@ impl FrontMachine {
     /// An operation of the node has ended.
     pub fn done(&mut self, world: &World, done: FileDone) {
         let Some(boot) = self.boot(world) else { return };
-        if let Some(front) = self.front(world, boot) {
+        if done.front == START {
+            self.started(world, boot, done.result);
+        } else if let Some(front) = self.front(world, boot) {
             front.done(done);
         }
     }
@@ -132,7 +271,10 @@ impl FrontMachine {
     pub fn progress(&mut self, world: &mut World) -> Vec<Progress> {
         let node = self.node;
         let Some(boot) = self.boot(world) else { return Vec::new() };
-        let Some(front) = self.front(world, boot) else { return Vec::new() };
+        self.start(world, boot);
+        let Some(serving) = self.serving(world, boot) else { return Vec::new() };
+        serving.exchange();
+        let front = &mut serving.front;
         front.look_after();
         while let Some(request) = front.poll_request() {
             if let Err(request) = world.ask(node, request) {
@@ -151,6 +293,9 @@ impl FrontMachine {
                 continue;
             }
             all.push(Progress::MayTake(id));
+        }
+        while let Some(datagram) = front.poll_datagram() {
+            all.push(Progress::Datagram(datagram.origin.from, datagram.bytes));
         }
         while let Some(id) = front.poll_closed() {
             all.push(Progress::Closed(id));

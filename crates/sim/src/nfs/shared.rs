@@ -20,6 +20,8 @@ pub struct Shared {
     files: Vec<BTreeMap<u64, Bytes>>,
     handles: BTreeMap<u64, Vec<u8>>,
     races: Vec<Race>,
+    /// The file that machines lock: the first one that was created exclusively by one of all.
+    locked: Option<u64>,
     /// Calls that were answered, and those that were answered with an error that trouble explains.
     pub succeeded: u64,
     pub failed: u64,
@@ -58,6 +60,11 @@ impl Shared {
         self.handles.get(&id).map_or(&[], |handle| handle)
     }
 
+    /// The handle of the file that machines lock.
+    pub fn lock_file(&self) -> Option<&[u8]> {
+        self.locked.map(|id| self.handle(id))
+    }
+
     /// A reply told a file's handle. The error: it was another one before.
     pub fn learn(&mut self, id: u64, handle: &[u8]) -> Result<(), String> {
         let known = self.handles.entry(id).or_insert_with(|| handle.to_vec());
@@ -67,12 +74,13 @@ impl Shared {
         }
     }
 
-    /// An exclusive creation was answered.
-    pub fn raced(&mut self, race: usize, by: usize, won: bool) -> Result<(), String> {
+    /// An exclusive creation was answered, and made this file if `by` has won.
+    pub fn raced(&mut self, race: usize, by: usize, won: Option<u64>) -> Result<(), String> {
+        self.locked = self.locked.or(won.filter(|_| race == 0));
         let Race { winners, losers } = &mut self.races[race];
         match won {
-            true => winners.push(by),
-            false => *losers += 1,
+            Some(_) => winners.push(by),
+            None => *losers += 1,
         }
         match winners[..] {
             [_, _, ..] => Err(format!("race {race} was won by {winners:?}")),

@@ -4,7 +4,7 @@
 //! root directory that all others create too. Its mount is hard: a call is repeated until it is answered.
 
 use super::act::{Act, Places, number_of};
-use super::bytes::{CELLS, Era, check};
+use super::bytes::{CELL_BYTES, CELLS, Era, check};
 use super::listing::{Listing, Page};
 use super::shared::{RACES, Shared};
 use super::tree::{Change, Outcome, Tree};
@@ -131,8 +131,12 @@ impl Worker {
             shared.retain(self.number, is_there);
         }
         let act = self.next(shared);
-        if let Some(Act::Write { file, cell, version, .. }) = act {
-            shared.file(self.number, file).begins(cell, version, now);
+        match act {
+            Some(Act::Write { file, cell, version, .. }) => {
+                shared.file(self.number, file).begins(cell, version, now);
+            }
+            Some(Act::Cut(file, cells)) => shared.file(self.number, file).cuts(cells, now),
+            _ => {}
         }
         self.asked = act.map(|act| Asked { act, begun: now, others: 0 });
         self.asked.is_some()
@@ -202,7 +206,7 @@ impl Worker {
 
     fn any(&mut self, shared: &Shared) -> Act {
         let files: Vec<u64> = shared.files(self.number).keys().copied().collect();
-        let kind = self.random.below(20);
+        let kind = self.random.below(22);
         let file = if files.is_empty() { None } else { Some(*self.random.pick(&files)) };
         let cell = self.random.index(CELLS);
         match (kind, file) {
@@ -226,8 +230,17 @@ impl Worker {
                 Act::Write { file, cell, version: self.versions, stable }
             }
             (12..=13, Some(file)) => Act::Commit(file),
+            (20, Some(file)) => self.cut(file, shared),
+            (21, Some(file)) => Act::ReadBehind(file),
             _ => self.any_change(&files),
         }
+    }
+
+    /// SETATTR to a size that the file surely has or exceeds.
+    fn cut(&mut self, file: u64, shared: &Shared) -> Act {
+        let (least, _) = shared.files(self.number)[&file].others_sizes(Picos::NEVER);
+        let cells = least as usize / CELL_BYTES;
+        Act::Cut(file, self.random.index(cells + 1))
     }
 
     fn any_of_others(&mut self, shared: &Shared, cell: usize) -> Act {
@@ -267,7 +280,8 @@ impl Worker {
         about: Circumstances,
     ) -> Result<After, String> {
         let mut asked = self.asked.take().expect("a call under way");
-        let is_known = self.outlive && matches!(asked.act, Act::Change(_) | Act::Home);
+        let is_change = matches!(asked.act, Act::Change(_) | Act::Home | Act::Cut(..));
+        let is_known = self.outlive && is_change;
         asked.others += if is_known { 0 } else { about.before };
         let status = match asked.act {
             Act::Mount => return self.mounted(reply, asked, about),
@@ -283,7 +297,7 @@ impl Worker {
         judged.map_err(|what| format!("application {}: {act:?}: {what}", self.number))?;
         shared.succeeded += 1;
         let think = Picos::micros(self.random.below(THINK_US_MAX));
-        let waits = others > 0 && matches!(act, Act::Change(_) | Act::Write { .. } | Act::Home);
+        let waits = others > 0 && (is_change || matches!(act, Act::Write { .. }));
         Ok(After::Next(if waits { LINGER } else { think }))
     }
 
@@ -344,8 +358,11 @@ impl Worker {
             }
             (Act::Home | Act::FindHome, _) => self.found_home(act, results, others, shared),
             (Act::Race(race), _) => match Outcome::of(status) {
-                Some(Outcome::Done) => shared.raced(*race, self.number, true),
-                Some(Outcome::Exists) => shared.raced(*race, self.number, false),
+                Some(Outcome::Done) => {
+                    let made = found(results, shared)?;
+                    shared.raced(*race, self.number, made)
+                }
+                Some(Outcome::Exists) => shared.raced(*race, self.number, None),
                 _ => Err(format!("{status:?}")),
             },
             (Act::BadGuard(_), _) if status == Status::NotSync => Ok(()),
@@ -420,8 +437,7 @@ impl Worker {
         match (act, results) {
             (Act::Size(id), Results::Getattr(Good(attributes))) => {
                 let bytes = own(shared, *id);
-                let (least, _) = bytes.sizes(|cell| bytes.others(cell, now));
-                let (_, most) = bytes.sizes(|cell| bytes.own(cell, era));
+                let ((least, _), (_, most)) = (bytes.others_sizes(now), bytes.own_sizes(era));
                 let links = self
                     .tree
                     .known()
@@ -434,13 +450,27 @@ impl Worker {
                     false => Err(format!("size {}, of {least} to {most}", attributes.size)),
                 }
             }
+            (Act::Read(..), Results::Read(Good(read)))
+                if read.data.len() < CELL_BYTES && !read.ok.eof =>
+            {
+                Err(format!("{} bytes, and the file goes on", read.data.len()))
+            }
             (Act::Read(id, cell), Results::Read(Good(read))) => {
                 check(*id, *cell, &own(shared, *id).own(*cell, era), read.data)
+            }
+            (Act::ReadBehind(_), Results::Read(Good(read)))
+                if read.ok.eof && read.data.is_empty() =>
+            {
+                Ok(())
+            }
+            (Act::Cut(file, cells), Results::Setattr(Good(_))) => {
+                shared.file(self.number, *file).cut(*cells, now);
+                Ok(())
             }
             (Act::Write { file, cell, stable, .. }, Results::Write(Good(written))) => {
                 self.verifier = Some(written.verifier);
                 let is_stable = written.committed != StableHow::Unstable;
-                if written.count as usize != super::bytes::CELL_BYTES || *stable && !is_stable {
+                if written.count as usize != CELL_BYTES || *stable && !is_stable {
                     return Err(format!("{written:?}"));
                 }
                 let file = shared.file(self.number, *file);
@@ -473,7 +503,7 @@ impl Worker {
             (Act::OthersSize { of, file, cell }, Results::Getattr(Good(attributes))) => {
                 let (of, file, cell) = (*of, *file, *cell);
                 self.follow = Some(Act::OthersRead { of, file, cell, asked: begun });
-                let (least, most) = bytes.sizes(|cell| bytes.others(cell, begun));
+                let (least, most) = bytes.others_sizes(begun);
                 match (least..=most).contains(&attributes.size) {
                     true => Ok(()),
                     false => Err(format!("size {}, of {least} to {most}", attributes.size)),
