@@ -155,7 +155,8 @@ impl Files {
     /// Opens the file by the name that its opener may have believed in. When that has become another file's, the opener
     /// gets ESTALE once, as in [`replaced`](Files::replaced).
     async fn open_believed(&self, who: &Who<'_>, id: FileId, mask: u32) -> Result<Entry, Errno> {
-        let (parent, name) = match self.naming.way(id, self.cx.now()) {
+        let way = || self.naming.way(id, self.cx.now());
+        let (parent, name) = match if self.config.opens_by_name { way() } else { OpenBy::Number } {
             OpenBy::Number => return self.names.open(who, id, mask).await,
             OpenBy::Again => return Err(Errno::ESTALE),
             OpenBy::Name(parent, name) => (parent, name),

@@ -82,6 +82,8 @@ pub struct Config {
     pub files_max: usize,
     /// How long attributes are believed.
     pub attribute_age_max: Duration,
+    /// Whether who opens a file may believe in a name of it, and so is told when that has become another one's.
+    pub opens_by_name: bool,
     /// How long a server that is away is waited for before written data is given up and reads fail.
     pub patience: Duration,
     /// How long a manager that is away is waited for by what only asks it: look-ups, attributes, listings.
@@ -101,16 +103,18 @@ impl Config {
             ahead_bytes_max: bytes / 8,
             files_max: FILES_MAX,
             attribute_age_max: ATTRIBUTE_AGE_MAX,
+            opens_by_name: true,
             patience: PATIENCE,
             manager_patience: names::limits::DEADLINE,
             front_loops: FRONT_LOOPS,
         }
     }
 
-    /// The same for a node that executes calls of NFS: as patient as a mount, and without attributes of its own that it
-    /// believes.
+    /// The same for a node that executes calls of NFS: as patient as a mount, without attributes of its own that it
+    /// believes, and for clients that have handles.
     pub fn for_nfs(self) -> Config {
-        Config { manager_patience: PATIENCE, attribute_age_max: Duration::ZERO, ..self }
+        let (manager_patience, attribute_age_max) = (PATIENCE, Duration::ZERO);
+        Config { manager_patience, attribute_age_max, opens_by_name: false, ..self }
     }
 }
 

@@ -1,14 +1,15 @@
 //! Random operations asked for as a kernel does: a release is not waited for, pages are read ahead while the program
 //! goes on, and a process that was forked off closes its copy of the descriptor at any time.
 
-use crate::common::World;
+use crate::common::{CLIENT_PAGES, World};
+use files::Config;
 use files::conformance::client::{Opened, READ_WRITE, pattern};
 use files::conformance::random::{self, Step};
 use files::conformance::{Ask, Asks, Client};
 use node::rings::FileOp;
 use std::pin::Pin;
 use std::task::{Context, Waker};
-use wire::FileId;
+use wire::{Errno, FileId};
 
 /// Tasks that no caller waits for.
 #[derive(Default)]
@@ -113,5 +114,23 @@ fn random_operations_as_a_kernel_asks_for_them() {
             let short = random::shrink(&steps, |steps| one_run(seed, steps).is_err());
             panic!("seed {seed}: {text}\nshort: {short:#?}\n{:?}", one_run(seed, &short));
         }
+    }
+}
+
+/// Who has handles believes in no names: of a file whose name another client has changed there is nothing to tell.
+#[test]
+fn a_node_of_nfs_opens_files_that_others_have_renamed() {
+    for is_nfs in [false, true] {
+        let usual = Config::for_pool(CLIENT_PAGES * 4096);
+        let config = if is_nfs { usual.for_nfs() } else { usual };
+        let mut world = World::with(1, 2, config);
+        let (client, other) = (world.client(0), world.client(1));
+        let opened = world.block_on(async {
+            let file = client.create(FileId::ROOT, b"old", READ_WRITE).await.unwrap();
+            client.close(file).await.unwrap();
+            other.rename((FileId::ROOT, b"old"), (FileId::ROOT, b"new"), 0).await.unwrap();
+            client.open(file.file, READ_WRITE).await.map(drop)
+        });
+        assert_eq!(opened, if is_nfs { Ok(()) } else { Err(Errno::ESTALE) });
     }
 }
