@@ -488,6 +488,7 @@ impl LockTable {
     }
 
     fn release(&mut self, host: HostId) -> usize {
+        self.hosts.get_mut(host).releases += 1;
         let waiters: Vec<WaiterId> = self.waiters.of_host(host).collect();
         // first, since one that was granted just now gives its owner back what it had before
         waiters.into_iter().for_each(|waiter| self.give_up(waiter));
@@ -495,6 +496,16 @@ impl LockTable {
         let released = owners.iter().map(|owner| self.owners.release(*owner)).sum();
         owners.into_iter().for_each(|owner| self.settle(owner));
         released
+    }
+
+    /// How often the owner's client said that it has no locks any more: calls from before bring none.
+    pub fn releases(&self, owner: OwnerId) -> u64 {
+        self.host_of(owner).map_or(0, |host| self.hosts.get(host).releases)
+    }
+
+    /// Of what a call may have brought the owner nothing is noted: the manager is told so when no call is in progress.
+    pub fn doubt(&mut self, owner: OwnerId, file: FileId) {
+        self.owners.doubt(owner, file);
     }
 
     /// Tells the manager what the table says, as soon as no call of the owner is in progress.

@@ -24,6 +24,8 @@ pub(super) struct Host {
     /// Owners of locks, and locks that wait.
     pub owners: usize,
     pub waiters: usize,
+    /// How often all of its locks were released at once.
+    pub releases: u64,
     seen: Time,
 }
 
@@ -108,9 +110,10 @@ impl Hosts {
         let name: Box<[u8]> = name.into();
         self.ids.insert((ends.client.to_canonical(), name.clone()), id);
         let (is_kept, may_reclaim, state) = (false, false, 0);
-        let (owners, waiters, seen) = (0, 0, now);
-        self.all
-            .insert(id, Host { ends, name, state, is_kept, may_reclaim, owners, waiters, seen });
+        let (owners, waiters, releases, seen) = (0, 0, 0, now);
+        let host =
+            Host { ends, name, state, is_kept, may_reclaim, owners, waiters, releases, seen };
+        self.all.insert(id, host);
         id
     }
 

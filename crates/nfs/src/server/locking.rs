@@ -202,6 +202,7 @@ impl Locking<'_> {
         args: &LockArgs<'_>,
     ) -> Result<Status, Status> {
         let locks = &self.server.locks;
+        let releases = locks.borrow().releases(owner);
         self.pass_grace(owner, (target.file, &lock), args.reclaim)?;
         self.permit(target, lock.kind).await?;
         if !locks.borrow().has_room() {
@@ -216,6 +217,11 @@ impl Locking<'_> {
         };
         let asked = self.asker.ask_as(&caller, op).await;
         let mut locks = locks.borrow_mut();
+        if locks.releases(owner) != releases {
+            // the client has restarted meanwhile, and knows nothing of the call
+            locks.doubt(owner, file);
+            return Err(Status::Denied);
+        }
         match asked {
             Ok(_) => {
                 locks.note(owner, file, lock);

@@ -57,6 +57,29 @@ fn a_client_that_restarted_has_no_locks() {
 }
 
 #[test]
+fn a_lock_that_a_client_asked_for_before_it_restarted_is_none() {
+    for is_held in [false, true] {
+        let mut world = World::new();
+        assert_eq!(world.lock(&who(1, 1), FILE, ALL), Status::Granted);
+        assert_eq!(world.unlock(&who(1, 1), FILE, 0, 0), Status::Granted);
+        if is_held {
+            assert_eq!(world.lock(&who(2, 2), FILE, ALL), Status::Granted);
+        }
+        let handle = world.handle(FILE);
+        let arguments = encoded(&who(1, 1).lock_args(&handle, Want { block: true, ..ALL }));
+        let of = (nlm::PROGRAM, nlm::VERSION, Procedure::Lock as u32);
+        world.holds = true;
+        world.send(address(1), of, &arguments, 7);
+        world.notify(address(1), b"client", 13);
+        world.release_held();
+        assert_eq!(world.taken_reply(7), Some(answered(Status::Denied)));
+        assert_eq!(world.server.locks().borrow().waiting(), 0);
+        assert_eq!(world.manager.held.len(), usize::from(is_held));
+        world.check();
+    }
+}
+
+#[test]
 fn an_operator_drops_the_locks_of_a_client_that_is_gone() {
     let mut world = World::new();
     assert_eq!(world.lock(&who(1, 1), FILE, ALL), Status::Granted);
