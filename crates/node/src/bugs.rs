@@ -119,6 +119,9 @@ bugs! {
     GuardIgnored = 87, "nfs: a guarded SETATTR is made whatever the time is.";
     ExclusiveTwice = 88, "names: an exclusive creation finds a file that was made with another verifier.";
     StaleTableAccepted = 89, "names: a manager executes what an old table sends to it, and owns no part of it.";
+    ForwardedTwice = 90, "nfs: a call that comes again from a filter is executed again.";
+    ForwardsMistaken = 91, "nfs: a filter gives the reply of a manager to another call than that it belongs to.";
+    OwnBytesForgotten = 92, "nfs: a filter forwards calls about files whose bytes only it has.";
     PageSumIgnored = 70, "store: pages of the checkpoint are not verified.";
 }
 

@@ -275,7 +275,9 @@ impl Nfs {
         if let Some(until) = paused {
             return self.at(until, Event::Lock(due), world);
         }
-        match self.locking.due(due, self.shared.lock_file(), world.now()) {
+        let (now, about) = (world.now(), self.locking.describe(due));
+        world.trace_mut().line(now, NodeId(0), "nlm", format_args!("{about}"));
+        match self.locking.due(due, self.shared.lock_file(), now) {
             Ok(None) => {}
             Ok(Some(Arrival { front, locker, port, bytes })) => {
                 let from = SocketAddr::new(address(LOCKERS + locker), port);

@@ -6,13 +6,14 @@ use sim::command::search;
 use sim::experiment::Experiment;
 
 const NFS_CLIENTS: &str = include_str!("../../../experiments/nfs-clients.toml");
+const NFS_FILTER: &str = include_str!("../../../experiments/nfs-filter.toml");
 const NFS_MANAGERS: &str = include_str!("../../../experiments/nfs-managers.toml");
 
 /// Most seeds to look for one bug.
 const SEEDS_MAX: u64 = 10;
 
 /// Bugs that they notice, and where.
-const FOUND: [(Bug, &str); 12] = [
+const FOUND: [(Bug, &str); 15] = [
     (Bug::ChangeDuplicated, NFS_CLIENTS),
     (Bug::CallsMistaken, NFS_CLIENTS),
     (Bug::EntrySkipped, NFS_CLIENTS),
@@ -25,6 +26,9 @@ const FOUND: [(Bug, &str); 12] = [
     (Bug::SourceNameKept, NFS_CLIENTS),
     (Bug::PartNotFinished, NFS_MANAGERS),
     (Bug::StaleTableAccepted, NFS_MANAGERS),
+    (Bug::ForwardedTwice, NFS_FILTER),
+    (Bug::ForwardsMistaken, NFS_FILTER),
+    (Bug::OwnBytesForgotten, NFS_FILTER),
 ];
 
 fn experiment(text: &str, seconds: u64) -> Experiment {
@@ -39,6 +43,11 @@ fn clients_of_nfs_have_what_they_were_promised() {
 #[test]
 fn several_managers_are_one_name_space_to_clients_of_nfs() {
     lose_nothing(experiment(NFS_MANAGERS, 30), Some("experiments/nfs-managers.toml"), 2);
+}
+
+#[test]
+fn a_filter_that_forgets_everything_changes_nothing_for_clients_of_nfs() {
+    lose_nothing(experiment(NFS_FILTER, 40), Some("experiments/nfs-filter.toml"), 2);
 }
 
 #[test]

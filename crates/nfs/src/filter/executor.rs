@@ -13,7 +13,7 @@ use crate::server::{Execution, Origin, Port, Server, Step};
 use crate::v3::{self, Args, Procedure};
 use core::net::{IpAddr, Ipv4Addr};
 use node::rings::{Caller, FileOp, FileReply};
-use node::{Answer, Cx, Request};
+use node::{Answer, Bug, Cx, Request};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -130,13 +130,14 @@ impl<F: FileSystem> Executor<F> {
         let FileReply::Bytes(key) = asked else { return Err(Errno::EPROTO) };
         let key = handle::Key(key.try_into().map_err(|_| Errno::EINVAL)?);
         let verifier = self.cx.incarnation().to_be_bytes();
-        let server = Server::new(self.volume, key, Exports::default(), verifier);
+        let mut server = Server::new(self.volume, key, Exports::default(), verifier);
+        server.bugs = self.cx.bugs();
         // another call may have been quicker
         Ok(self.server.borrow_mut().get_or_insert_with(|| Rc::new(server)).clone())
     }
 
     fn begin(&self, key: Key, request: &mut Option<Request>) -> Result<Begun, Errno> {
-        if !key.is_kept() {
+        if !key.is_kept() || self.cx.has_bug(Bug::ForwardedTwice) {
             return Ok(Begun::Execute(None));
         }
         match self.replies.borrow_mut().begin(key) {

@@ -4,7 +4,9 @@
 use super::ledger::{Ledger, Wanted};
 use crate::queue::Picos;
 use crate::random::{MILLION, Random};
-use nfs::nlm::{self, Answer, Args, LockArgs, NetObject, NlmLock, Procedure, Status, UnlockArgs};
+use nfs::nlm::{
+    self, Answer, Args, CancelArgs, LockArgs, NetObject, NlmLock, Procedure, Status, UnlockArgs,
+};
 use nfs::nsm;
 use nfs::portmap::{self, Mapping};
 use nfs::rpc::{Acceptance, Call, Credential, Reply, System};
@@ -40,6 +42,8 @@ enum Stage {
     Holds,
     /// UNLOCK was sent.
     Unlocks,
+    /// CANCEL was: the front may have taken the lock for one that waits, although it answered otherwise later.
+    Cancels,
     Down,
     /// It was started again, and tells the front.
     Notifies,
@@ -109,6 +113,21 @@ impl Locker {
         format!("locker {}: {:?}, {:?}", self.number, self.stage, self.wanted)
     }
 
+    /// A message, for people.
+    pub fn tell(bytes: &[u8]) -> String {
+        let call = Call::parse(bytes).map(|call| (call.program, call.procedure, call.arguments));
+        match (Reply::parse(bytes), call) {
+            (Ok((xid, _, results)), _) => {
+                format!("reply {xid} {:?}", decoded::<Answer<'_>>(results))
+            }
+            (_, Ok((nlm::PROGRAM, procedure, arguments))) => {
+                let args = Procedure::of(procedure).map(|it| Args::decode(it, arguments));
+                format!("{args:?}")
+            }
+            (_, call) => format!("{call:?}"),
+        }
+    }
+
     fn host(&self) -> Vec<u8> {
         format!("locker{}", self.number).into_bytes()
     }
@@ -142,15 +161,21 @@ impl Locker {
         let cookie = NetObject(&cookie);
         let args = match procedure {
             Procedure::Unlock => Args::Unlock(UnlockArgs { cookie, lock }),
+            Procedure::Cancel => Args::Cancel(CancelArgs { cookie, block: true, exclusive, lock }),
             _ => {
                 let reclaim = self.stage == Stage::Asks { reclaims: true };
-                let block = !reclaim && self.attempt.is_multiple_of(2);
+                let block = !reclaim && self.blocks();
                 Args::Lock(LockArgs { cookie, block, exclusive, lock, reclaim, state: self.state })
             }
         };
         let mut arguments = Vec::new();
         args.put(&mut arguments);
         self.call((nlm::PROGRAM, nlm::VERSION, procedure as u32), &arguments, now)
+    }
+
+    /// Whether it waits for the lock that it wants.
+    fn blocks(&self) -> bool {
+        self.attempt.is_multiple_of(2)
     }
 
     fn ask(&mut self, file: &[u8], reclaims: bool, now: Picos) -> Steps {
@@ -168,7 +193,9 @@ impl Locker {
                 self.ask(file, false, now)
             }
             Stage::Blocked => self.ask(file, false, now),
-            Stage::Asks { .. } | Stage::Unlocks | Stage::Notifies => self.send(now),
+            Stage::Asks { .. } | Stage::Unlocks | Stage::Cancels | Stage::Notifies => {
+                self.send(now)
+            }
             Stage::Holds => {
                 ledger.ends(self.number);
                 self.stage = Stage::Unlocks;
@@ -217,7 +244,10 @@ impl Locker {
         if nfs::rpc::is_reply(bytes) {
             let (xid, reply, results) = Reply::parse(bytes).map_err(|it| format!("{it:?}"))?;
             let is_its = xid == self.xid && reply == Reply::Accepted(Acceptance::Success);
-            return if is_its { self.replied(results, ledger, now) } else { Ok(Steps::default()) };
+            if !is_its {
+                return Ok(Steps::default());
+            }
+            return self.replied(results, file, (ledger, now));
         }
         let call = Call::parse(bytes).map_err(|it| format!("{it:?}"))?;
         match (port, call.program) {
@@ -235,8 +265,8 @@ impl Locker {
     fn replied(
         &mut self,
         results: &[u8],
-        ledger: &mut Ledger,
-        now: Picos,
+        file: &[u8],
+        (ledger, now): (&mut Ledger, Picos),
     ) -> Result<Steps, String> {
         let status = decoded::<Answer<'_>>(results).map(|answer| answer.status);
         match (self.stage, status) {
@@ -255,6 +285,14 @@ impl Locker {
                     ledger.answers(self.front, now);
                 }
                 ledger.ends(self.number);
+                if self.stage == (Stage::Asks { reclaims: false }) && self.blocks() {
+                    self.stage = Stage::Cancels;
+                    return Ok(self.call_nlm(Procedure::Cancel, file, now));
+                }
+                self.stage = Stage::Idle;
+                Ok(self.rest(now, AGAIN_MS))
+            }
+            (Stage::Cancels, Ok(Status::Granted)) => {
                 self.stage = Stage::Idle;
                 Ok(self.rest(now, AGAIN_MS))
             }

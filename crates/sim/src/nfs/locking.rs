@@ -114,6 +114,21 @@ impl Locking {
         Some(self.lockers[datagram.locker].front)
     }
 
+    /// What is due, for people.
+    pub fn describe(&self, due: Due) -> String {
+        let (locker, what) = match due {
+            Due::Locker(locker) => (locker, "goes on".to_string()),
+            Due::Datagram(number) => match self.datagrams.get(&number) {
+                None => return format!("{due:?} has gone"),
+                Some(Datagram { to_front, locker, port, bytes }) => {
+                    let way = if *to_front { "calls from" } else { "is called at" };
+                    (*locker, format!("{way} {port}: {}", Locker::tell(bytes)))
+                }
+            },
+        };
+        format!("{} {what}", self.lockers[locker].describe())
+    }
+
     /// Something is due. The file to lock has this handle, if there is one. The error names the violation.
     pub fn due(
         &mut self,
