@@ -529,8 +529,9 @@ impl LockTable {
         if is_last { ranges::whole(LockKind::Unlock, lock.pid) } else { lock }
     }
 
-    /// The owner has, or released, what was asked for.
+    /// The owner has, or released, what its client asked for.
     pub fn note(&mut self, owner: OwnerId, file: FileId, lock: Lock) {
         self.owners.note(owner, file, lock);
+        self.told(owner, file, lock);
     }
 }

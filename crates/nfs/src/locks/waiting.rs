@@ -82,6 +82,17 @@ impl Waiters {
         its.map(|(id, _)| *id)
     }
 
+    /// Those of an owner on a file.
+    fn of_file(
+        &mut self,
+        owner: OwnerId,
+        file: FileId,
+    ) -> impl Iterator<Item = (WaiterId, &mut Waiter)> {
+        let is_its = move |waiter: &Waiter| waiter.owner == owner && waiter.blocked.file == file;
+        let its = self.all.iter_mut().filter(move |(_, waiter)| is_its(waiter));
+        its.map(|(id, waiter)| (*id, waiter))
+    }
+
     /// Locks that are not granted yet.
     pub fn iter(&self) -> impl Iterator<Item = (OwnerId, FileId, Lock)> + '_ {
         let waits = |waiter: &&Waiter| matches!(waiter.stage, Stage::Asking(_) | Stage::Resting(_));
@@ -164,7 +175,7 @@ impl LockTable {
             Stage::Resting(_) => self.remove(id),
             Stage::Granting(call, before) => {
                 self.calls.forget(call);
-                self.take_back(id, before);
+                self.take_back(id, (call, before));
             }
         }
     }
@@ -175,11 +186,42 @@ impl LockTable {
         self.forget(waiter.owner);
     }
 
-    /// The client has no use for what it was given.
-    fn take_back(&mut self, id: WaiterId, before: Ranges) {
+    /// The client has itself set or released a lock, or taken one that waited. Other calls that tell it of locks take
+    /// back no more than they gave it; one whose lock it has released is done, whatever it is answered.
+    pub(super) fn told(&mut self, owner: OwnerId, file: FileId, lock: Lock) {
+        let mut released = Vec::new();
+        for (id, waiter) in self.waiters.of_file(owner, file) {
+            let its = waiter.blocked.lock;
+            let Stage::Granting(call, before) = &mut waiter.stage else { continue };
+            before.set(lock);
+            let is_whole = lock.start <= its.start && its.end <= lock.end;
+            if lock.kind == LockKind::Unlock && is_whole {
+                released.push((id, *call));
+            }
+        }
+        for (id, call) in released {
+            self.calls.forget(call);
+            self.remove(id);
+        }
+    }
+
+    /// The client has no use for what it was given by this call. What others of the owner are giving it stays.
+    fn take_back(&mut self, id: WaiterId, (call, before): (u64, Ranges)) {
         let Some(waiter) = self.waiters.all.get(&id) else { return };
         let (owner, file, lock) = (waiter.owner, waiter.blocked.file, waiter.blocked.lock);
-        let left = self.owners.ranges(owner, file).without(&lock, &before);
+        let mut left = self.owners.ranges(owner, file).without(&lock, &before);
+        for (other, waiter) in self.waiters.of_file(owner, file) {
+            let its = waiter.blocked.lock;
+            let (start, end) = (its.start.max(lock.start), its.end.min(lock.end));
+            let Stage::Granting(its_call, its_before) = &mut waiter.stage else { continue };
+            if other == id || start > end {
+                continue;
+            }
+            left.set(Lock { start, end, ..its });
+            if *its_call > call {
+                *its_before = its_before.without(&lock, &before);
+            }
+        }
         self.owners.restore(owner, file, left);
         self.settle(owner);
         self.remove(id);
@@ -198,7 +240,7 @@ impl LockTable {
             }
             Ok(()) => {
                 let before = self.owners.ranges(owner, file);
-                self.note(owner, file, lock);
+                self.owners.note(owner, file, lock);
                 self.grant(id, before, self.now);
             }
             Err(Errno::EINTR | Errno::ESTALE) => self.remove(id),
@@ -232,18 +274,20 @@ impl LockTable {
     /// The client said whether it still wants the lock.
     pub(super) fn grant_answered(&mut self, id: WaiterId, results: &[u8]) {
         let Some(waiter) = self.waiters.all.get_mut(&id) else { return };
-        let Stage::Granting(_, before) = &mut waiter.stage else { return };
-        let before = std::mem::take(before);
+        let (owner, file, lock) = (waiter.owner, waiter.blocked.file, waiter.blocked.lock);
+        let Stage::Granting(call, before) = &mut waiter.stage else { return };
+        let (call, before) = (*call, std::mem::take(before));
         let answer = decoded::<nlm::Answer<'_>>(results).map(|answer| answer.status);
         match answer {
             Ok(Status::Granted) => {
                 self.counters.granted += 1;
                 self.remove(id);
+                self.told(owner, file, lock);
             }
             Ok(Status::DeniedGracePeriod) | Err(_) => {
                 self.grant(id, before, self.now + LOCK_RETRY_SPAN);
             }
-            Ok(_) => self.take_back(id, before),
+            Ok(_) => self.take_back(id, (call, before)),
         }
     }
 

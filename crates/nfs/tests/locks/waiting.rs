@@ -56,6 +56,67 @@ fn a_granted_lock_that_the_client_refuses_is_released_and_what_it_had_before_is_
     world.check();
 }
 
+/// The answer to a call is lost, and the client goes on: late copies of the call take nothing of what it locks then,
+/// nor give it anything.
+#[test]
+fn a_call_whose_lock_was_released_since_neither_gives_nor_takes() {
+    for other_has_it in [false, true] {
+        let mut world = World::new();
+        let (one, other) = (who(1, 1), who(2, 2));
+        let waits = Want { block: true, ..ALL };
+        assert_eq!(world.lock(&one, FILE, ALL), Status::Granted);
+        assert_eq!(world.lock(&other, FILE, waits), Status::Blocked);
+        assert_eq!(world.unlock(&one, FILE, 0, 0), Status::Granted);
+        world.pass(Duration::ZERO);
+        let call = world.calls().pop().unwrap();
+        assert_eq!(world.unlock(&other, FILE, 0, 0), Status::Granted, "it was told, and answers");
+        if other_has_it {
+            assert_eq!(world.lock(&one, FILE, ALL), Status::Granted);
+            assert_eq!(world.lock(&other, FILE, waits), Status::Blocked);
+            world.pass(CALL_PAUSE_MAX);
+            assert!(world.calls().is_empty(), "it is not the client's");
+            assert_eq!(world.server.locks().borrow().waiting(), 1);
+            continue;
+        }
+        assert_eq!(world.lock(&other, FILE, Want { offset: 3, ..ALL }), Status::Granted);
+        world.answer(&call, &answered(Status::Denied));
+        assert_eq!(world.lock(&one, FILE, ALL), Status::Denied, "the client's second lock");
+        world.check();
+    }
+}
+
+/// Two threads of a client wait for bytes that overlap, and one of them has gone.
+#[test]
+fn a_refused_lock_leaves_what_another_wait_of_its_owner_brings() {
+    for (refused, accepts_first) in [(0, false), (0, true), (1, false), (1, true)] {
+        let mut world = World::new();
+        let (one, other) = (who(1, 1), who(2, 2));
+        let (few, many) =
+            (Want { block: true, bytes: 4, ..ALL }, Want { block: true, bytes: 9, ..ALL });
+        assert_eq!(world.lock(&one, FILE, ALL), Status::Granted);
+        assert_eq!(world.lock(&other, FILE, few), Status::Blocked);
+        assert_eq!(world.lock(&other, FILE, many), Status::Blocked);
+        assert_eq!(world.unlock(&one, FILE, 0, 0), Status::Granted);
+        world.pass(Duration::ZERO);
+        let calls = world.calls();
+        assert_eq!(calls.len(), 2);
+        let bytes_of = |call: &Called| {
+            let args: TestArgs<'_> = decoded(&call.arguments).unwrap();
+            args.lock.bytes
+        };
+        let (no, yes) = (&calls[refused], &calls[1 - refused]);
+        let mut answers = [(no, Status::Denied), (yes, Status::Granted)];
+        if accepts_first {
+            answers.reverse();
+        }
+        answers.iter().for_each(|(call, status)| world.answer(call, &answered(*status)));
+        let (had, least) = (bytes_of(yes), Want { bytes: 1, ..ALL });
+        assert_eq!(world.lock(&one, FILE, Want { offset: had - 1, ..least }), Status::Denied);
+        assert_eq!(world.lock(&one, FILE, Want { offset: had, ..least }), Status::Granted);
+        world.check();
+    }
+}
+
 #[test]
 fn a_reply_from_another_address_or_with_another_number_grants_nothing() {
     let mut world = World::new();
