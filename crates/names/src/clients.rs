@@ -1,9 +1,9 @@
 //! Clients and their leases: the ones alive, and those that still have to reclaim what they hold.
 //!
-//! A client that holds something or changed something is in the store. After a restart of the manager all of these have
-//! one lease to reclaim their opens and locks (grace); until then no new lock is given and no file without a name is
-//! removed. Of a site that came from another manager they have the rest of the lease that they had there. A client loses
-//! what it does not reclaim within its lease.
+//! A client that holds something or changed something is in the store. After a restart of the manager all of these
+//! have one lease to reclaim their opens and locks (grace); until then no new lock is given and no file without a
+//! name is removed. Of a site that came from another manager they have the rest of the lease that they had there. A
+//! client loses what it does not reclaim within its lease.
 
 use crate::keys;
 use crate::limits::LEASE;
@@ -16,6 +16,15 @@ use crate::transaction::{Changes, Transaction};
 use std::collections::BTreeSet;
 use store::Append;
 use wire::{Errno, FileId, Time};
+
+/// A client as the giver of a site knows it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Heard {
+    pub client: u64,
+    pub at: Time,
+    /// It may have something of the site open or locked.
+    pub holds: bool,
+}
 
 impl Manager {
     /// The client is alive. Its registration tells it whether it must say again what it holds: that is so when it
@@ -31,26 +40,27 @@ impl Manager {
         registration
     }
 
-    /// Clients that hold something of a site, or may, and when they were heard of last: for its next owner.
-    pub(crate) fn holders(&self, site: u8) -> Vec<(u64, Time)> {
+    /// All clients, for the next owner of a site: when they were heard of last, and whether they may hold something of
+    /// it.
+    pub(crate) fn heard(&self, site: u8) -> Vec<Heard> {
         let locks = self.locks.held().filter(|(target, ..)| target.file.site() == site);
         let with_locks: BTreeSet<u64> = locks.map(|(_, owner, _)| owner.client).collect();
-        let holds = |client: &u64| {
-            let is_open = || self.opens.files_of(*client).iter().any(|file| file.site() == site);
-            self.grace.awaits_of(*client, site) || with_locks.contains(client) || is_open()
+        let holds = |client: u64| {
+            let is_open = || self.opens.files_of(client).iter().any(|file| file.site() == site);
+            self.grace.awaits_of(client, site) || with_locks.contains(&client) || is_open()
         };
-        let all = self.clients.iter().filter(|(client, _)| holds(client));
-        all.map(|(client, known)| (*client, known.heard)).collect()
+        let all = self.clients.iter();
+        all.map(|(id, known)| Heard { client: *id, at: known.heard, holds: holds(*id) }).collect()
     }
 
     /// For how long clients were silent that were heard of at these times, or later.
-    pub(crate) fn silences(&self, clients: &[(u64, Time)], now: Time) -> Vec<Silence> {
-        let last = |client: &u64, then: Time| {
-            self.clients.get(client).map_or(then, |known| known.heard.max(then))
+    pub(crate) fn silences(&self, clients: &[Heard], now: Time) -> Vec<Silence> {
+        let last = |then: &Heard| {
+            self.clients.get(&then.client).map_or(then.at, |known| known.heard.max(then.at))
         };
-        let silent = |(client, then): &(u64, Time)| {
-            let span = now.since(last(client, *then)).as_millis();
-            Silence { client: *client, millis: u32::try_from(span).unwrap_or(u32::MAX) }
+        let silent = |then: &Heard| {
+            let millis = u32::try_from(now.since(last(then)).as_millis()).unwrap_or(u32::MAX);
+            Silence { client: then.client, millis, holds: then.holds }
         };
         clients.iter().map(silent).collect()
     }

@@ -1,5 +1,6 @@
 //! Sites that come from another manager or go to one, as the store and the memory of a manager have them.
 
+use crate::clients::Heard;
 use crate::keys::{self, Table};
 use crate::limits::CHANGES_MAX;
 use crate::manager::Manager;
@@ -16,8 +17,8 @@ use store::{Append, Batch};
 use wire::field::{Field, encoded};
 use wire::{Decoder, Errno, FileId, SiteOwner, Time, Wall};
 
-/// A site that was given, its owner since, and clients that may hold something of it: when they were heard of last.
-pub(crate) type Handover = (u8, SiteOwner, Vec<(u64, Time)>);
+/// A site that was given, its owner since, and clients of the giver.
+pub(crate) type Handover = (u8, SiteOwner, Vec<Heard>);
 
 /// Whether it is an inode of an import.
 fn is_imported(row: &Row) -> bool {
@@ -28,15 +29,15 @@ fn is_imported(row: &Row) -> bool {
 
 impl Manager {
     /// Writes down that the site is another manager's, which it is when the record is on stable storage. The record,
-    /// and the clients that may hold something of the site.
+    /// and the clients; those that may hold something of the site are in it.
     pub(crate) fn give(
         &mut self,
         site: u8,
         owner: SiteOwner,
         now: Wall,
-    ) -> Result<(Option<Append>, Vec<(u64, Time)>), Errno> {
-        let heard = self.holders(site);
-        let clients = heard.iter().map(|(client, _)| *client).collect();
+    ) -> Result<(Option<Append>, Vec<Heard>), Errno> {
+        let heard = self.heard(site);
+        let clients = heard.iter().filter(|it| it.holds).map(|it| it.client).collect();
         let handed = Handed { owner, is_done: false, clients };
         Ok((self.put_owner(site, &handed, now)?, heard))
     }
@@ -60,12 +61,17 @@ impl Manager {
         if owner.epoch <= self.sites.table().get(site).epoch {
             return Ok(None); // said before
         }
-        let all = clients.iter().map(|silence| silence.client).collect();
+        let all = clients.iter().filter(|it| it.holds).map(|it| it.client).collect();
         let handed = Handed { owner, is_done: true, clients: all };
         let append = self.put_owner(site, &handed, wall)?;
         self.sites.set(site, owner);
         let change = self.store().sequence();
-        clients.iter().for_each(|silence| self.await_claims(silence, site, change, now));
+        for silence in clients {
+            self.hear_of(silence, now);
+            if silence.holds {
+                self.await_claims(silence.client, site, change);
+            }
+        }
         self.load_site(site, now).map_err(|_| Errno::EIO)?;
         Ok(append)
     }
@@ -107,15 +113,16 @@ impl Manager {
         Ok(self.change(origin, put)?.1)
     }
 
-    /// Handovers of which the next owner has not said that it knows. Clients that were known then may have been heard of
-    /// until now.
+    /// Handovers of which the next owner has not said that it knows. Clients that were known then may have been heard
+    /// of until now.
     pub(crate) fn open_handovers(&self, now: Time) -> Result<Vec<Handover>, OpenError> {
         let mut open = Vec::new();
         for (key, value) in self.table(0, Table::Owner)? {
             let handed: Handed = damaged(&key, &value)?;
             let Some(site) = key.get(2).copied() else { return Err(OpenError::Damaged { key }) };
             if !handed.is_done {
-                let clients = handed.clients.into_iter().map(|client| (client, now)).collect();
+                let heard = |client| Heard { client, at: now, holds: true };
+                let clients = handed.clients.into_iter().map(heard).collect();
                 open.push((site, handed.owner, clients));
             }
         }
@@ -238,13 +245,16 @@ impl Manager {
         self.duplicates.forget(site);
     }
 
-    /// The client is to say what it has open, before anything of the site is given to others. It was heard of by the
-    /// last owner: one that is dead is not alive again because sites move.
-    fn await_claims(&mut self, silence: &Silence, site: u8, change: u64, now: Time) {
-        let client = silence.client;
+    /// The last owner of a site has heard of the client: one that is dead is not alive again because sites move, and
+    /// one that lives ends its session here before this manager is taken out.
+    fn hear_of(&mut self, silence: &Silence, now: Time) {
         let heard = now - Duration::from_millis(silence.millis.into());
-        let before = self.clients.get(&client).map_or(Time::ZERO, |known| known.heard);
-        self.hear(client, heard.max(before));
+        let before = self.clients.get(&silence.client).map_or(Time::ZERO, |known| known.heard);
+        self.hear(silence.client, heard.max(before));
+    }
+
+    /// The client is to say what it has open, before anything of the site is given to others.
+    fn await_claims(&mut self, client: u64, site: u8, change: u64) {
         self.registrations = self.registrations.wrapping_add(1);
         let registration = self.registrations;
         if let Some(known) = self.clients.get_mut(&client) {

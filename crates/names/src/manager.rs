@@ -111,7 +111,6 @@ pub struct Manager {
     pub(crate) removing: BTreeSet<FileId>,
     restoration: Restoration,
     pub(crate) clients: BTreeMap<u64, Client>,
-    /// Clients that have not said yet what they hold, since a start or a handover.
     pub(crate) grace: Grace,
     pub(crate) registrations: u64,
     /// Of clients that are saying again what they hold: what they have not mentioned yet.

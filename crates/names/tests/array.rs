@@ -12,6 +12,7 @@ use crate::common::ROOT;
 use crate::common::array::{Array, directories};
 use crate::common::cluster::WHO;
 use crate::model::{Model, Names, Space, Step, compare, step, take};
+use names::limits::KEEP_ALIVE_INTERVAL;
 use names::{Client, How, Plus};
 use proptest::prelude::*;
 use wire::{Errno, FileId, NodeId};
@@ -56,6 +57,15 @@ struct Seen {
 impl Seen {
     fn new(array: Array) -> Seen {
         let client = array.client(0);
+        let at = array.seats.len();
+        // one that is silent for a lease is dead
+        let (keeper, cx) = (client.clone(), array.net.nodes[at].cx().clone());
+        array.begin(at, async move {
+            loop {
+                let _ = keeper.keep_alive().await;
+                cx.sleep(KEEP_ALIVE_INTERVAL).await;
+            }
+        });
         Seen { array, client, fault: Fault::None, lost: false, hashes: false }
     }
 

@@ -100,15 +100,17 @@ fields!(Import { site, epoch, attempt, first, rows });
 pub(crate) struct Silence {
     pub client: u64,
     pub millis: u32,
+    /// It may have something of the site open or locked: it says so again.
+    pub holds: bool,
 }
-fields!(Silence { client, millis });
+fields!(Silence { client, millis, holds });
 
 /// A site gets its next owner.
 #[derive(Clone, Debug)]
 pub(crate) struct Take {
     pub site: u8,
     pub epoch: u32,
-    /// Clients that may have something of it open or locked: they say so again.
+    /// Clients of the last owner.
     pub clients: Vec<Silence>,
 }
 fields!(Take { site, epoch, clients });

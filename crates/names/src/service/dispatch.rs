@@ -340,8 +340,8 @@ impl<O: Objects> Service<O> {
         Ok(Vec::new())
     }
 
-    /// No lock of a site is given before clients have said those that they had before it came here, nor to a client that the next
-    /// incarnation would not wait for.
+    /// No lock of a site is given before clients have said those that they had before it came here, nor to a client
+    /// that the next incarnation would not wait for.
     async fn may_lock(self: &Rc<Self>, client: u64, site: u8, reclaim: bool) -> Result<(), Errno> {
         if !reclaim && self.manager.borrow().is_site_in_grace(site) {
             return Err(IN_GRACE);

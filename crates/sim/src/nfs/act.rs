@@ -114,13 +114,9 @@ impl Act {
             Act::FindHome => Args::Lookup(DirOpArgs { dir: root, name: Path(&own) }),
             Act::Size(file) | Act::OthersSize { file, .. } => Args::Getattr(handle(file)),
             Act::Read(file, cell) | Act::OthersRead { file, cell, .. } => {
-                let (offset, count) = (offset(cell), CELL_BYTES as u32);
-                Args::Read(ReadArgs { file: handle(file), offset, count })
+                read(handle(file), offset(cell))
             }
-            Act::ReadBehind(file) => {
-                let (offset, count) = (offset(CELLS) + 1, CELL_BYTES as u32);
-                Args::Read(ReadArgs { file: handle(file), offset, count })
-            }
+            Act::ReadBehind(file) => read(handle(file), offset(CELLS) + 1),
             Act::Cut(file, cells) => {
                 let attributes = Sattr { size: Some(offset(cells)), ..Sattr::default() };
                 Args::Setattr(SetattrArgs { object: handle(file), attributes, guard: None })
@@ -154,6 +150,10 @@ impl Act {
 
 fn offset(cell: usize) -> u64 {
     (cell * CELL_BYTES) as u64
+}
+
+fn read(file: Handle<'_>, offset: u64) -> Args<'_> {
+    Args::Read(ReadArgs { file, offset, count: CELL_BYTES as u32 })
 }
 
 fn call_change(
