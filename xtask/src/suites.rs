@@ -132,11 +132,12 @@ const FRESH_SEEDS: [(&str, u64); 6] = [
     ("power-cuts", 28),
 ];
 /// Run with fresh seeds for 400 seconds each in a soak.
-const EXPERIMENTS: [&str; 19] = [
+const EXPERIMENTS: [&str; 20] = [
     "one-mount",
     "two-mounts",
     "several-managers",
     "nfs-clients",
+    "nfs-filter",
     "nfs-managers",
     "hinted-files",
     "long-files",
