@@ -22,7 +22,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         "files",
         &[
             "wire", "endpoint", "netrpc", "node", "store", "netmem", "stripe", "names", "members",
-            "imports",
+            "imports", "nfs",
         ],
     ),
     (

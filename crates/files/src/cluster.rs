@@ -3,6 +3,8 @@
 //! A node may be an I/O server, the manager of the volume (which also keeps the members), a client, or all of them. The
 //! world opens the stores, because their files are its own, and moves the node's rings.
 
+pub mod executor;
+
 use crate::{Config, Files, serve};
 use members::{Directory, Identity, Member, Roles, Standing, ToldDisk, Verdict};
 use names::{IoServer, VolumeSettings};

@@ -5,11 +5,11 @@ use crate::backup::Backups;
 use crate::borrower::Borrower;
 use crate::experiment::Experiment;
 use crate::machine::{Boot, Role};
-use crate::nfs::executor::executing;
 use crate::run::{Members, Roles, VOLUME};
 use endpoint::limits::PAGE_BYTES;
 use files::cluster::{
-    ClientRole, ManagerRole, NodeRoles, Services, members_store, names_store, start, start_client,
+    ClientRole, ManagerRole, NodeRoles, Services, executor, members_store, names_store, start,
+    start_client,
 };
 use members::Identity;
 use names::limits::KEEP_ALIVE_INTERVAL;
@@ -257,6 +257,16 @@ fn with_front(role: Role, first: NodeId) -> Role {
     })
 }
 
+/// A manager that also executes what filters forward to it.
+fn executing(role: Role, first: NodeId) -> Role {
+    Rc::new(move |boot| {
+        let started = role(boot)?;
+        let services: &Services = started.downcast_ref().expect("the services");
+        executor::serve(&boot.cx, services, front_client(boot, first));
+        Ok(started)
+    })
+}
+
 /// A node that makes the root a hashed directory while it is empty.
 pub fn root_hasher(manager: NodeId) -> Role {
     Rc::new(move |boot| {
@@ -393,7 +403,7 @@ pub fn roles(experiment: &Experiment, bugs: u128) -> Roles {
     let with_front = |role| if has_fronts { with_front(role, at) } else { role };
     let (manager, more_manager) = (with_front(manager), with_front(more_manager));
     let forwarded = experiment.nfs.is_some_and(|nfs| nfs.filters);
-    let executing = |role| if forwarded { executing(role, at, VOLUME) } else { role };
+    let executing = |role| if forwarded { executing(role, at) } else { role };
     let server = server(at, cache_bytes, lends_mib, scrub, checkpoint_bytes);
     let with_stop = |role: Role| if salvages { stopping(role, backups.clone()) } else { role };
     Roles {

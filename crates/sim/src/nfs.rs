@@ -17,7 +17,6 @@
 
 mod act;
 mod bytes;
-pub mod executor;
 mod front;
 mod ledger;
 mod listing;

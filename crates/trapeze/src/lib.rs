@@ -18,7 +18,6 @@ pub mod children;
 pub mod client;
 pub mod config;
 pub mod embedded;
-mod executor;
 pub mod flags;
 pub mod import;
 pub mod incarnation;

@@ -17,7 +17,7 @@ use crate::older;
 use crate::status::service::{Beside, SharedItems, Source};
 use addresses::{Addresses, listens};
 use files::cluster::{ClientRole, ManagerRole, NodeRoles, Services, StartError};
-use files::cluster::{members_store, names_store, start};
+use files::cluster::{executor, members_store, names_store, start};
 use gone::gone_text;
 use live::disk::{DiskConfig, Disks, DisksError, Engine};
 use live::host::Host;
@@ -394,8 +394,7 @@ pub fn run_as(machine: &Machine, setup: &Setup) -> Result<Running, MachineError>
     roles.member = Some((setup.manager.0, identity(machine, &setup.lending, &lost)));
     let services = start(bare.host.node().cx(), roles)?;
     follow_members(bare.host.node().cx(), &services, &bare.directory);
-    let volume = (setup.volume, setup.manager.0);
-    crate::executor::serve(bare.host.node().cx(), &services, volume, setup.files());
+    executor::serve(bare.host.node().cx(), &services, nfs_client::forwarded(setup));
     setup.lending.watch(&mut bare.host, &services).map_err(system("memory pressure"))?;
     let (host, directory, _sockets) = (bare.host, bare.directory, Sockets::of(&[]));
     older::watch(host.node().cx(), &services);

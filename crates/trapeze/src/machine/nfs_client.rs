@@ -15,9 +15,17 @@ pub(super) fn pool_bytes(machine: &Machine) -> u64 {
 
 /// The client of a machine's own server of NFS, if it has one.
 pub(super) fn role(machine: &Machine, setup: &Setup) -> Option<ClientRole> {
-    machine.nfs.as_ref()?;
-    let files = Config::for_pool(CLIENT_POOL_BYTES as usize).for_nfs();
-    Some(ClientRole { manager: setup.manager.0, volume: setup.volume, files })
+    let files = Config::for_pool(CLIENT_POOL_BYTES as usize);
+    machine.nfs.as_ref().map(|_| of_nfs(setup, files))
+}
+
+/// The client of a manager that executes what filters forward to it.
+pub(super) fn forwarded(setup: &Setup) -> ClientRole {
+    of_nfs(setup, setup.files())
+}
+
+fn of_nfs(setup: &Setup, files: Config) -> ClientRole {
+    ClientRole { manager: setup.manager.0, volume: setup.volume, files: files.for_nfs() }
 }
 
 /// As [`client`](super::client), for a server of NFS.

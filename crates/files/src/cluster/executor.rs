@@ -1,18 +1,19 @@
 //! The manager's half of a packet filter: calls are executed on the manager's node, by a client of its own.
 
-use files::cluster::{ClientRole, Services, start_client};
-use files::{Config, Files};
+use super::{ClientRole, Services, start_client};
+use crate::Files;
 use nfs::filter::{self, FileSystem, Route};
 use node::Cx;
 use node::rings::{Caller, FileOp, FileReply};
 use std::cell::OnceCell;
-use wire::{Errno, FileId, NodeId, Sites, VolumeId};
+use wire::{Errno, FileId, NodeId, Sites};
 
 /// A manager's node.
 struct ManagerNode<W> {
     cx: Cx,
     role: ClientRole,
-    member: members::Client,
+    /// Without one every node is a member.
+    member: Option<members::Client>,
     /// That of the node's own server of NFS, or started with the first call: most clusters have no filter.
     client: OnceCell<Files>,
     manager: W,
@@ -20,12 +21,13 @@ struct ManagerNode<W> {
 
 impl<W: Fn() -> Option<names::Handle> + 'static> FileSystem for ManagerNode<W> {
     async fn is_member(&self, node: NodeId) -> bool {
-        let is_known = || self.member.directory().get(node).is_some_and(|member| !member.gone);
+        let Some(member) = &self.member else { return true };
+        let is_known = || member.directory().get(node).is_some_and(|member| !member.gone);
         if is_known() {
             return true;
         }
         // a node that has just joined stands in the newest view only; without one it is refused, and tries again
-        let _ = self.member.refresh().await;
+        let _ = member.refresh().await;
         is_known()
     }
 
@@ -41,22 +43,16 @@ impl<W: Fn() -> Option<names::Handle> + 'static> FileSystem for ManagerNode<W> {
     }
 
     async fn ask(&self, caller: Caller, op: FileOp) -> Result<FileReply, Errno> {
-        let start = || start_client(&self.cx, self.role, Some(&self.member));
+        let start = || start_client(&self.cx, self.role, self.member.as_ref());
         self.client.get_or_init(start).ask(caller, op).await
     }
 }
 
-/// Executes what filters forward to a node, if it is a manager's. `first` is the manager that the volume was made at.
-pub(crate) fn serve(
-    cx: &Cx,
-    services: &Services,
-    (volume, first): (VolumeId, NodeId),
-    files: Config,
-) {
-    let (Some(manager), Some(member)) = (&services.manager, &services.member) else { return };
-    let role = ClientRole { manager: first, volume, files: files.for_nfs() };
+/// Executes what filters forward to a node, if it is a manager's, as `role` says.
+pub fn serve(cx: &Cx, services: &Services, role: ClientRole) {
+    let Some(manager) = &services.manager else { return };
     let client = services.files.clone().map_or_else(OnceCell::new, OnceCell::from);
-    let member = member.clone();
-    let node = ManagerNode { cx: cx.clone(), role, member, client, manager: manager.weak() };
-    filter::serve(cx, volume, node);
+    let (member, manager) = (services.member.clone(), manager.weak());
+    let node = ManagerNode { cx: cx.clone(), role, member, client, manager };
+    filter::serve(cx, role.volume, node);
 }
