@@ -20,7 +20,8 @@ use wire::Errno;
 
 /// `trapeze backup`.
 pub fn backup(arguments: &cli::Backup) -> Result<()> {
-    let setup = Reach::from(&arguments.target).setup(CLIENT_POOL_BYTES, WaitPolicy::Block)?;
+    let setup =
+        Reach::from(&arguments.target.cluster).setup(CLIENT_POOL_BYTES, WaitPolicy::Block)?;
     let mut volume = volume(&arguments.target)?;
     let head = |part: &BackupPart| Head {
         volume: setup.volume.0,

@@ -148,24 +148,9 @@ pub enum Command {
     },
 }
 
-/// The cluster that a node joins.
-#[derive(Clone, Debug, Args)]
-pub struct ClusterArgs {
-    /// A directory of `up`, `init` or `join`, or the manager's address: unix:PATH, adapter:PATH or tcp:HOST:PORT.
-    /// Default: trapeze-machine here, else trapeze-data
-    #[arg(long, short = 'c', env = "TRAPEZE_CLUSTER", value_name = "DIR|ADDRESS", hide_default_value = true, default_value = default_cluster())]
-    pub cluster: String,
-    /// File with the cluster key, when the address is tcp
-    #[arg(long, env = "TRAPEZE_KEY", value_name = "FILE")]
-    pub key: Option<PathBuf>,
-    /// Do not encrypt TCP between machines of the cluster
-    #[arg(long)]
-    pub insecure: bool,
-}
-
 /// How to reach a cluster.
 #[derive(Clone, Debug, Args)]
-pub struct Target {
+pub struct ClusterArgs {
     /// A directory of `up`, `init` or `join`, or the manager's address: unix:PATH, adapter:PATH or tcp:HOST:PORT.
     /// Default: trapeze-machine here, else trapeze-data
     #[arg(long, short = 'c', env = "TRAPEZE_CLUSTER", value_name = "DIR|ADDRESS", hide_default_value = true, default_value = default_cluster())]
@@ -176,6 +161,13 @@ pub struct Target {
     /// Do not encrypt TCP; every machine of the cluster must agree
     #[arg(long)]
     pub insecure: bool,
+}
+
+/// The cluster of a command, and the form of its output.
+#[derive(Clone, Debug, Args)]
+pub struct Target {
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
     /// One JSON object a line
     #[arg(long)]
     pub json: bool,

@@ -52,7 +52,7 @@ fn what_of(arguments: &cli::Forget) -> String {
 
 fn again(arguments: &cli::Forget) -> String {
     let disk = arguments.disk.map(|disk| format!(" --disk {disk}")).unwrap_or_default();
-    format!(" -c {} {}{disk}", arguments.target.cluster, arguments.name)
+    format!(" -c {} {}{disk}", arguments.target.cluster.cluster, arguments.name)
 }
 
 /// The server of this name that was not declared gone.
@@ -82,7 +82,7 @@ fn unknown(all: &[Member], name: &str) -> String {
 /// A number that no disk has would be refused to a disk that is added later.
 fn check_disk(arguments: &cli::Forget, server: &Member, disk: u8) -> Result<()> {
     let known = match server.alive {
-        true => ask::disks_of(&Reach::from(&arguments.target), server.id)?,
+        true => ask::disks_of(&Reach::from(&arguments.target.cluster), server.id)?,
         false => (32 - (server.disks | server.gone_disks).leading_zeros()) as usize,
     };
     if usize::from(disk) < known {

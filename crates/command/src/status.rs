@@ -25,7 +25,7 @@ pub use verdict::{NotWell, Room, health};
 
 /// The reports of all members, now.
 pub fn ask_once(target: &Target) -> Result<Vec<Told>, VisitError> {
-    trapeze::ask::ask_once(&Reach::from(target))
+    trapeze::ask::ask_once(&Reach::from(&target.cluster))
 }
 
 #[cfg(test)]

@@ -43,13 +43,6 @@ pub enum ToolError {
 
 pub(crate) type Result<T> = std::result::Result<T, ToolError>;
 
-impl From<&cli::Target> for Reach {
-    fn from(target: &cli::Target) -> Reach {
-        let cli::Target { cluster, key, insecure, .. } = target.clone();
-        Reach { cluster, key, insecure }
-    }
-}
-
 impl From<&cli::ClusterArgs> for Reach {
     fn from(arguments: &cli::ClusterArgs) -> Reach {
         let cli::ClusterArgs { cluster, key, insecure } = arguments.clone();
@@ -58,7 +51,7 @@ impl From<&cli::ClusterArgs> for Reach {
 }
 
 pub(crate) fn volume(target: &cli::Target) -> Result<Volume> {
-    Ok(Reach::from(target).volume("tool")?)
+    Ok(Reach::from(&target.cluster).volume("tool")?)
 }
 
 pub(crate) fn close(volume: Volume) -> Result<()> {
@@ -219,7 +212,7 @@ pub fn df(target: &cli::Target) -> Result<()> {
         let mut table = Table::new(&["cluster", "size", "used", "free", "files", "copies"]);
         let [total, used, free] = [total, used, free].map(|bytes| Size(bytes).to_string());
         let files = files.map_or("?".to_string(), |files| files.to_string());
-        table.row(&[target.cluster.clone(), total, used, free, files, "1".into()]);
+        table.row(&[target.cluster.cluster.clone(), total, used, free, files, "1".into()]);
         print!("{}", table.render());
         for (name, errno) in &silent {
             println!("without {name}, which does not answer: {errno}");

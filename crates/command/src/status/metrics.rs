@@ -188,7 +188,7 @@ fn render(told: &[Told]) -> String {
 /// `trapeze metrics`.
 pub fn metrics(arguments: &cli::Metrics) -> Result<(), VisitError> {
     let exporter = Exporter::bind("--listen", &arguments.listen)?;
-    let mut asker = Asker::start(&Reach::from(&arguments.target))?;
+    let mut asker = Asker::start(&Reach::from(&arguments.target.cluster))?;
     println!("{READY} {}", exporter.address()?);
     let asked = exporter.start(None)?;
     while asker.wait(TICK, || false)? {

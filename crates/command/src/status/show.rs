@@ -19,7 +19,7 @@ const ONE_COPY: &str = "every file has one copy: a lost disk loses its part of e
 
 /// `trapeze status`.
 pub fn status(arguments: &cli::Status) -> Result<(), Box<dyn std::error::Error>> {
-    let mut asker = Asker::start(&Reach::from(&arguments.target))?;
+    let mut asker = Asker::start(&Reach::from(&arguments.target.cluster))?;
     let keyboard = arguments.watch.map(|_| Keyboard::take());
     let well = loop {
         let told = asker.ask()?;

@@ -545,7 +545,7 @@ fn draw(text: &str, over: bool) {
 
 /// `trapeze top`.
 pub fn top(arguments: &cli::Top) -> Result<(), VisitError> {
-    let mut asker = Asker::start(&Reach::from(&arguments.target))?;
+    let mut asker = Asker::start(&Reach::from(&arguments.target.cluster))?;
     let over = stdout().is_terminal() && !arguments.target.json;
     let (mut before, mut since) = (asker.ask()?, asker.now());
     let keyboard = over.then(Keyboard::take);
