@@ -155,8 +155,11 @@ impl Files {
     /// Opens the file by the name that its opener may have believed in. When that has become another file's, the opener
     /// gets ESTALE once, as in [`replaced`](Files::replaced).
     async fn open_believed(&self, who: &Who<'_>, id: FileId, mask: u32) -> Result<Entry, Errno> {
-        let way = || self.naming.way(id, self.cx.now());
-        let (parent, name) = match if self.config.opens_by_name { way() } else { OpenBy::Number } {
+        let way = match self.config.opens_by_name {
+            true => self.naming.way(id, self.cx.now()),
+            false => OpenBy::Number,
+        };
+        let (parent, name) = match way {
             OpenBy::Number => return self.names.open(who, id, mask).await,
             OpenBy::Again => return Err(Errno::ESTALE),
             OpenBy::Name(parent, name) => (parent, name),

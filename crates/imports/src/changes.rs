@@ -20,11 +20,7 @@ use wire::{Decoder, Errno, FileId, FileKind, SetAttr, SetTime};
 
 /// The data of a request: its message, and the user's groups behind that.
 fn payload(request: &Request, bytes: u32) -> Result<(Vec<u8>, Groups), Errno> {
-    let mut all = Vec::with_capacity(request.bytes);
-    for frame in request.data.iter() {
-        let left = request.bytes - all.len();
-        all.extend_from_slice(&frame[..frame.len().min(left)]);
-    }
+    let mut all = request.data.copied(request.bytes);
     if bytes as usize > all.len() {
         return Err(Errno::EPROTO);
     }
@@ -205,16 +201,17 @@ impl Service {
         Ok(())
     }
 
-    /// Tells the manager of changes of ours, where that was not done yet. Bytes of the version before stay cached.
-    pub(crate) async fn flush(&self, file: &Rc<Foreign>) -> Result<(), Errno> {
-        let Some(fattr) = file.state.borrow().unflushed else { return Ok(()) };
+    /// Tells the manager of changes of ours, where that was not done yet: whether there were any. Bytes of the version
+    /// before stay cached.
+    pub(crate) async fn flush(&self, file: &Rc<Foreign>) -> Result<bool, Errno> {
+        let Some(fattr) = file.state.borrow().unflushed else { return Ok(false) };
         let (is_cached, told, truncations) = {
             let state = file.state.borrow();
             (state.is_cached(), state.told_size, state.pieces.version())
         };
         let is_regular = file.kind == FileKind::Regular;
         if is_regular && (!is_cached || fattr.size < told) {
-            return self.renew(file, &fattr, version(&fattr)).await;
+            return self.renew(file, &fattr, version(&fattr)).await.map(|()| true);
         }
         if is_regular && fattr.size > told {
             self.lengthen(file.id, &fattr, truncations).await?;
@@ -226,7 +223,7 @@ impl Service {
             (state.unflushed, state.told_size) = (None, fattr.size);
             state.kept.clone()
         };
-        self.keep(file.id, &kept).await
+        self.keep(file.id, &kept).await.map(|()| true)
     }
 
     /// Makes a file longer without a truncation, which would raise the generation.

@@ -91,11 +91,8 @@ impl Service {
         let entry = self.names.set_attr(&Who::ROOT, file.id, same, false).await?;
         let kept = {
             let mut state = file.state.borrow_mut();
-            (state.kept.truncations, state.kept.whole) = (entry.truncations, false);
-            state.layout = entry.layout;
-            state.pieces.begin_version(entry.truncations);
+            state.begin_generation(&entry);
             state.pieces.set_closed(true);
-            state.unsynced = true;
             state.kept.clone()
         };
         let emptied = self.empty_objects(file, &kept, size).await;

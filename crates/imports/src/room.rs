@@ -21,16 +21,11 @@ impl Room {
         Room { limit, ..Room::default() }
     }
 
-    /// Whether there is a limit.
-    pub fn is_limited(&self) -> bool {
-        self.limit.is_some()
-    }
-
     /// A file is read, which has so many bytes more now, and `most` at most.
     pub fn take(&mut self, file: FileId, more: u64, most: u64) {
         let bytes = self.forget(file);
         let bytes = (bytes + more).min(most);
-        if bytes > 0 && self.is_limited() {
+        if bytes > 0 && self.limit.is_some() {
             self.uses += 1;
             self.held += bytes;
             self.files.insert(file, (self.uses, bytes));

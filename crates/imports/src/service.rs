@@ -94,6 +94,13 @@ impl State {
     pub fn is_cached(&self) -> bool {
         self.kept.whole || !self.pieces.is_empty()
     }
+
+    /// The manager has raised the truncate generation: nothing is there of the new one.
+    pub fn begin_generation(&mut self, entry: &Entry) {
+        (self.kept.truncations, self.kept.whole) = (entry.truncations, false);
+        (self.layout, self.unsynced) = (entry.layout, true);
+        self.pieces.begin_version(entry.truncations);
+    }
 }
 
 impl Deref for Service {
@@ -317,10 +324,7 @@ impl Service {
                 file.note_asked(asked);
                 Ok(changed)
             }
-            Err(Errno::EHOSTDOWN) if self.config.stale_ok => {
-                let is_told = file.state.borrow().unflushed.is_none();
-                self.flush(file).await.map(|()| !is_told)
-            }
+            Err(Errno::EHOSTDOWN) if self.config.stale_ok => self.flush(file).await,
             Err(Errno::ESTALE) => {
                 if file.id == self.config.root {
                     self.origin.remount();
@@ -347,8 +351,7 @@ impl Service {
         }
         let now = version(fattr);
         if file.state.borrow().kept.version == now {
-            let is_told = file.state.borrow().unflushed.is_none();
-            return self.flush(file).await.map(|()| !is_told);
+            return self.flush(file).await;
         }
         match file.kind {
             FileKind::Directory => self.list(file, fattr, now).await?,
@@ -375,12 +378,9 @@ impl Service {
         let entry = self.names.set_attr(&Who::ROOT, file.id, changes(fattr), false).await?;
         let kept = {
             let mut state = file.state.borrow_mut();
-            (state.kept.version, state.kept.whole) = (now, false);
-            state.kept.truncations = entry.truncations;
-            (state.size, state.layout) = (entry.attr.size, entry.layout);
+            state.begin_generation(&entry);
+            (state.kept.version, state.size) = (now, entry.attr.size);
             (state.told_size, state.unflushed) = (entry.attr.size, None);
-            state.pieces.begin_version(entry.truncations);
-            state.unsynced = true;
             state.kept.clone()
         };
         self.keep(file.id, &kept).await

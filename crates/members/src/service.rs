@@ -418,8 +418,7 @@ fn data(request: &Request) -> Result<Vec<u8>, Errno> {
     if request.bytes > MEMBER_BYTES_MAX {
         return Err(Errno::EINVAL);
     }
-    let bytes = request.data.iter().flat_map(|frame| frame.iter().copied());
-    Ok(bytes.take(request.bytes).collect())
+    Ok(request.data.copied(request.bytes))
 }
 
 /// A checkpoint as the world runs it.

@@ -107,7 +107,24 @@ impl Managed {
 
 /// A volume's name space. Clones are one client; how long it waits is each one's own.
 #[derive(Clone)]
-pub struct Client(Rc<Inner>, Duration, Option<wcc::Asked>, bool);
+pub struct Client(Rc<Inner>, Settings);
+
+/// How one of the clones asks.
+#[derive(Clone)]
+struct Settings {
+    /// For a manager that is away, for requests that change nothing.
+    patience: Duration,
+    /// Of an operation whose changes are on stable storage when it is answered.
+    wcc: Option<wcc::Asked>,
+    /// Files of imports may be changed.
+    imports: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings { patience: DEADLINE, wcc: None, imports: false }
+    }
+}
 
 impl std::fmt::Debug for Client {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -153,19 +170,19 @@ impl Client {
             left: Cell::default(),
             holding: Semaphore::new(cx, HOLDING_MAX),
         };
-        Client(Rc::new(inner), DEADLINE, None, false)
+        Client(Rc::new(inner), Settings::default())
     }
 
     /// The same client, with this timeout for a manager that is away, for requests that change nothing. Changes wait
     /// no longer than [`DEADLINE`]: the manager keeps the answers of a client for as long as its lease, and would
     /// execute one a second time afterwards.
     pub fn with_patience(&self, patience: Duration) -> Client {
-        Client(self.0.clone(), patience, self.2.clone(), self.3)
+        Client(self.0.clone(), Settings { patience, ..self.1.clone() })
     }
 
     /// The same client, for an importer: it may change files of imports, which are EROFS to all others.
     pub fn for_imports(&self) -> Client {
-        Client(self.0.clone(), self.1, self.2.clone(), true)
+        Client(self.0.clone(), Settings { imports: true, ..self.1.clone() })
     }
 
     /// The same client, for one operation. One that changes files or directories is on stable storage when it is
@@ -180,17 +197,17 @@ impl Client {
     ) -> (Client, Rc<RefCell<Vec<Wcc>>>) {
         let asked = wcc::Asked { guard, call, ..wcc::Asked::default() };
         let changed = asked.changed.clone();
-        (Client(self.0.clone(), self.1, Some(asked), self.3), changed)
+        (Client(self.0.clone(), Settings { wcc: Some(asked), ..self.1.clone() }), changed)
     }
 
     /// Whether what changes files or directories is on stable storage when it is answered.
     pub fn answers_synced(&self) -> bool {
-        self.2.is_some()
+        self.1.wcc.is_some()
     }
 
     /// Makes a call to the manager that it is about, wherever that is, and returns the answer's bytes.
     async fn ask(&self, operation: Operation<'_>, style: Style) -> Result<Vec<u8>, Errno> {
-        match &self.2 {
+        match &self.1.wcc {
             Some(asked) if !operation.changed().is_empty() => {
                 self.ask_with_wcc(asked, operation, style).await
             }
@@ -247,7 +264,7 @@ impl Client {
 
     fn number(&self, slot: u16, sequence: u32) -> CallNumber {
         let (volume, instance) = (self.0.volume, self.0.instance);
-        CallNumber { volume, instance, slot, by_name: false, imports: self.3, sequence }
+        CallNumber { volume, instance, slot, by_name: false, imports: self.1.imports, sequence }
     }
 
     fn note_answer(&self, manager: NodeId, operation: &Operation<'_>, point: Point) {
@@ -282,7 +299,8 @@ impl Client {
     ) -> Result<Vec<u8>, Errno> {
         let (cx, once) = (&self.0.cx, operation.is_once());
         let parts = cut(message, number.about());
-        let span = style.deadline.map(|least| if once { least } else { least.max(self.1) });
+        let span =
+            style.deadline.map(|least| if once { least } else { least.max(self.1.patience) });
         let end = span.map_or(Time::NEVER, |span| cx.now() + span);
         let (begun, mut lost_since, mut _waiting) = (cx.now(), None, None);
         loop {

@@ -91,11 +91,20 @@ impl Manager {
 
     /// Loads from the store which sites were handed over.
     pub(crate) fn load_owners(&mut self) -> Result<(), OpenError> {
-        for (key, value) in self.table(0, Table::Owner)? {
-            let site = *key.get(2).ok_or_else(|| OpenError::Damaged { key: key.clone() })?;
-            self.sites.set(site, damaged::<Handed>(&key, &value)?.owner);
+        for (site, handed) in self.owners()? {
+            self.sites.set(site, handed.owner);
         }
         Ok(())
+    }
+
+    /// Sites that were handed over, and what is known of that.
+    fn owners(&self) -> Result<Vec<(u8, Handed)>, OpenError> {
+        let owner = |(key, value): store::Entry| {
+            let handed = damaged(&key, &value)?;
+            let site = key.get(2).copied().ok_or(OpenError::Damaged { key })?;
+            Ok((site, handed))
+        };
+        self.table(0, Table::Owner)?.into_iter().map(owner).collect()
     }
 
     fn put_owner(&mut self, site: u8, handed: &Handed, now: Wall) -> Result<Option<Append>, Errno> {
@@ -117,9 +126,7 @@ impl Manager {
     /// of until now.
     pub(crate) fn open_handovers(&self, now: Time) -> Result<Vec<Handover>, OpenError> {
         let mut open = Vec::new();
-        for (key, value) in self.table(0, Table::Owner)? {
-            let handed: Handed = damaged(&key, &value)?;
-            let Some(site) = key.get(2).copied() else { return Err(OpenError::Damaged { key }) };
+        for (site, handed) in self.owners()? {
             if !handed.is_done {
                 let heard = |client| Heard { client, at: now, holds: true };
                 let clients = handed.clients.into_iter().map(heard).collect();

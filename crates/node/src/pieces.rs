@@ -22,6 +22,17 @@ impl<T> Pieces<T> {
     }
 }
 
+impl<T: Deref<Target = [u8]>> Pieces<T> {
+    /// The first `bytes` bytes of frames, or all when they have fewer, for a message that is decoded as a whole.
+    pub fn copied(&self, bytes: usize) -> Vec<u8> {
+        let mut all = Vec::with_capacity(bytes);
+        for frame in &self.list {
+            all.extend_from_slice(&frame[..frame.len().min(bytes - all.len())]);
+        }
+        all
+    }
+}
+
 impl<T> Deref for Pieces<T> {
     type Target = Vec<T>;
     fn deref(&self) -> &Vec<T> {

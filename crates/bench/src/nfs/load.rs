@@ -2,7 +2,7 @@
 
 use super::client::Client;
 use super::moves::{Moves, lookup, make_directory, sattr};
-use crate::arguments::NfsCalls;
+use crate::arguments::{Nfs, NfsCalls};
 use hdrhistogram::Histogram;
 use nfs::client::Request;
 use nfs::v3::{
@@ -37,8 +37,9 @@ impl NfsCalls {
         }
     }
 
-    /// Calls of a round, of `count` for the cheap kinds: as many of a dear one take as long.
-    pub fn count(self, count: usize) -> usize {
+    /// Calls of a round: of dear kinds fewer, which take as long.
+    pub fn count(self, arguments: &Nfs) -> usize {
+        let count = (arguments.count / arguments.rounds).max(1) as usize;
         match self {
             NfsCalls::Create | NfsCalls::Remove | NfsCalls::Rename | NfsCalls::Readdirplus => {
                 count / 16 + 1

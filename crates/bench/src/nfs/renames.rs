@@ -126,7 +126,7 @@ fn through_a_mount(
     all: &CpuSet,
 ) -> io::Result<Cell> {
     let kind = NfsCalls::Rename;
-    let count = kind.count((arguments.count / arguments.rounds).max(1) as usize);
+    let count = kind.count(arguments);
     let (what, names) = ("mount rename", renames.sides.iter().map(|side| side.name).collect());
     let rounds = vec![Vec::new(); renames.mounted.len()];
     let mut cell = Cell { what, kind, placement, depth: 1, names, rounds };

@@ -122,7 +122,7 @@ impl Run<'_> {
     /// CREATE's names go by REMOVE, which follows it with the same numbers.
     pub fn cell(&mut self, kind: NfsCalls, placement: Placement, depth: usize) -> io::Result<Cell> {
         let rounds = self.arguments.rounds as usize;
-        let count = kind.count((self.arguments.count / self.arguments.rounds).max(1) as usize);
+        let count = kind.count(self.arguments);
         let names = self.sides.iter().map(|side| side.name).collect();
         let (what, none) = (self.what, vec![Vec::new(); self.sides.len()]);
         let mut cell = Cell { what, kind, placement, depth, names, rounds: none };

@@ -103,7 +103,6 @@ impl Files {
         who: &Who<'_>,
         op: FileOp,
     ) -> Result<FileReply, Errno> {
-        let verifier = self.cx.random().to_le_bytes();
         let (parent, name, change) = match &op {
             FileOp::CreateExclusive { parent, name, verifier, .. } => {
                 let change = Change::CreateOnce { parent: *parent, name, verifier: *verifier };
@@ -119,7 +118,7 @@ impl Files {
                 let (at, mode, rdev) = (*parent, *mode, *rdev);
                 let is_file = FileKind::of_mode(mode) == Some(FileKind::Regular);
                 let change = match is_file {
-                    true => Change::CreateNew { parent: at, name, verifier, mode },
+                    true => self.create_new(at, name, mode),
                     false => Change::MakeNode { parent: at, name, mode, rdev },
                 };
                 (at, name, change)
@@ -168,16 +167,18 @@ impl Files {
             }
         }
         let change = match is_new {
-            true => {
-                let verifier = self.cx.random().to_le_bytes();
-                Change::CreateNew { parent, name, verifier, mode }
-            }
+            true => self.create_new(parent, name, mode),
             false => Change::Create { parent, name, mode },
         };
         self.imports.change(import, &user(who), &change).await?;
         let file = self.name_made(parent, name).await?;
         let opened = self.open_through(who, file.id, flags & !TRUNCATE).await?;
         Ok(self.created(&file, opened))
+    }
+
+    fn create_new<'a>(&self, parent: FileId, name: &'a [u8], mode: u32) -> Change<'a> {
+        let verifier = self.cx.random().to_le_bytes();
+        Change::CreateNew { parent, name, verifier, mode }
     }
 
     fn created(&self, file: &File, opened: FileReply) -> FileReply {

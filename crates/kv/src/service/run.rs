@@ -178,7 +178,7 @@ impl Courier {
     }
 
     async fn run(&self, request: Request, worker: u32) {
-        let bytes = data(&request);
+        let bytes = request.data.copied(request.bytes);
         let begun = self.read(&request, &bytes).and_then(|message| {
             self.sweep_long();
             let run = match self.can_keep() {
@@ -207,7 +207,7 @@ impl Courier {
     }
 
     async fn take_part(&self, request: Request, worker: u32) {
-        let bytes = data(&request);
+        let bytes = request.data.copied(request.bytes);
         let taken = match self.read(&request, &bytes) {
             Ok(message) => self.add_part(message, worker).await,
             Err(why) => Err(why),
@@ -368,14 +368,6 @@ impl Courier {
         frame.truncate(count);
         Some(frame.freeze())
     }
-}
-
-/// The bytes of a message.
-fn data(request: &Request) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(request.bytes);
-    request.data.iter().for_each(|frame| bytes.extend_from_slice(frame));
-    bytes.truncate(request.bytes);
-    bytes
 }
 
 /// The tenant's name and the command of a message.

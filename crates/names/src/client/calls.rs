@@ -68,7 +68,7 @@ impl Client {
         parent: FileId,
         name: &[u8],
     ) -> Result<Found, Errno> {
-        let Some(asked) = &self.2 else {
+        let Some(asked) = &self.1.wcc else {
             return decoded(self.ask(Operation::Lookup { who: *who, parent, name }, SMALL).await?);
         };
         let style = Style { room: SMALL.room + Attr::BYTES + 1, ..SMALL };
@@ -291,7 +291,7 @@ impl Client {
                 span = listing.next.into();
                 continue;
             }
-            if let Some(asked) = &self.2 {
+            if let Some(asked) = &self.1.wcc {
                 asked.saw(listing.directory);
             }
             return Ok(listing);

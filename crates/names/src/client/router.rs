@@ -1,7 +1,7 @@
 //! Choice of the manager: the one that owns the site of the file.
 
 use super::calls::decoded;
-use super::{Client, Inner, Managed, SMALL, Style};
+use super::{Client, Inner, Managed, SMALL, Settings, Style};
 use crate::buckets::{HASHED, Share};
 use crate::hash::site_of_name;
 use crate::limits::{DEADLINE, HASHED_MAX, KEEP_ALIVE_INTERVAL, RETRY_PAUSE};
@@ -215,7 +215,7 @@ impl Client {
 async fn stay_alive(client: Weak<Inner>, manager: NodeId) {
     while let Some(inner) = client.upgrade() {
         let cx = inner.cx.clone();
-        let client = Client(inner, DEADLINE, None, false);
+        let client = Client(inner, Settings::default());
         if client.0.left.get() || !client.managers().contains(&manager) {
             return;
         }

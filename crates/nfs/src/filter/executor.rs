@@ -89,7 +89,7 @@ impl<F: FileSystem> Executor<F> {
         }
         let forward = match request.op {
             SITES => return self.answer_sites(request, false),
-            EXECUTE => decode(&request.body, &bytes(&request)),
+            EXECUTE => decode(&request.body, &request.data.copied(request.bytes)),
             _ => return self.refuse(request, Errno::EPROTO),
         };
         let Ok(forward) = forward else { return self.refuse(request, Errno::EPROTO) };
@@ -228,11 +228,6 @@ impl<F: FileSystem> Executor<F> {
     fn refuse(&self, request: Request, errno: Errno) {
         self.cx.reply(request, Answer::error(errno));
     }
-}
-
-fn bytes(request: &Request) -> Vec<u8> {
-    let all = request.data.iter().flat_map(|frame| &frame[..]);
-    all.take(request.bytes).copied().collect()
 }
 
 /// The call of a record and the name that it is about, if managers execute such calls.

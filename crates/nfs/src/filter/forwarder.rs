@@ -220,8 +220,7 @@ impl Forwarder {
             Err(_) => return Err(Failure::Away),
         };
         let ended = Ended::take(&mut Decoder::new(&reply.body)).map_err(|_| Failure::Refused)?;
-        let came = reply.data.iter().flat_map(|frame| &frame[..]).take(reply.bytes);
-        let bytes: Vec<u8> = came.copied().collect();
+        let bytes = reply.data.copied(reply.bytes);
         if bytes.len() != ended.bytes as usize {
             return Err(Failure::Refused);
         }

@@ -48,29 +48,27 @@ fn begin(running: &Running, bound: &Bound) -> Rc<RefCell<Option<Kept>>> {
     let files = running.services.files.clone().expect("a machine that serves NFS is a client");
     let member = running.services.member.clone().expect("machines are members");
     let (cx, attribute) = (running.host.node().cx().clone(), bound.attribute());
-    let (slot, told) = (Rc::new(RefCell::new(None)), RefCell::new(String::new()));
+    let slot = Rc::new(RefCell::new(None));
     let kept = slot.clone();
     running.host.node().cx().spawn("nfs: begin", async move {
         while member.joined().await.is_err() {
             cx.sleep(RETRY_PAUSE).await;
         }
+        let mut told = String::new();
         loop {
             match kept::begin(&files, attribute.clone()).await {
                 Ok(begun) => {
                     slot.replace(Some(begun));
                     return;
                 }
-                Err(error) => tell_once(&told, format!("NFS is not served yet: {error}")),
+                Err(error) if error.to_string() == told => {}
+                Err(error) => {
+                    told = error.to_string();
+                    eprintln!("NFS is not served yet: {told}");
+                }
             }
             cx.sleep(RETRY_PAUSE).await;
         }
     });
     kept
-}
-
-fn tell_once(told: &RefCell<String>, text: String) {
-    if *told.borrow() != text {
-        eprintln!("{text}");
-        told.replace(text);
-    }
 }
