@@ -117,7 +117,7 @@ fn random_operations_as_a_kernel_asks_for_them() {
     }
 }
 
-/// Who has handles believes in no names: of a file whose name another client has changed there is nothing to tell.
+/// A node that opens files by handle believes in no names: it opens a file whose name another client has changed.
 #[test]
 fn a_node_of_nfs_opens_files_that_others_have_renamed() {
     for is_nfs in [false, true] {

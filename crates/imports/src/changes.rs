@@ -1,6 +1,6 @@
 //! Changes go through to the origin before they are answered, and are taken over from what it says of them.
 //!
-//! What was cached before a change of ours stays where the origin says that nothing else has changed (RFC 1813 section
+//! The cache of before a change of ours stays where the origin says that nothing else has changed (RFC 1813 section
 //! 2.6, `wcc_data`): its state of before is the version that is known. Then the pieces that are there are written over
 //! too. Otherwise it is another version, as a change by others.
 

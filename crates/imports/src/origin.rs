@@ -36,7 +36,7 @@ pub struct Origin {
     write_max: Cell<Option<u32>>,
 }
 
-/// What was asked of it so far.
+/// Calls and bytes so far.
 #[derive(Default)]
 struct Counters {
     calls: Cell<u64>,

@@ -58,7 +58,7 @@ impl Pieces {
         self.there.is_empty() && self.fetched.is_empty()
     }
 
-    /// A piece is written over at the origin; whether it is there, and is to be written over too. What is on its way
+    /// A piece is written over at the origin; whether it is there, and is to be written over too. A piece on its way
     /// may be of before.
     pub fn overwrite(&mut self, piece: u64) -> bool {
         if self.fetched.contains(&piece) {

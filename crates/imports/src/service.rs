@@ -200,7 +200,7 @@ impl Foreign {
         self.state.borrow().changed.is_some_and(|changed| asked <= changed)
     }
 
-    /// What is cached may be of another version: it is compared, and is another one, when it is asked for next.
+    /// The cache may be of another version: it is compared, and is another one, when the file is asked for next.
     pub fn forget_version(&self) {
         let mut state = self.state.borrow_mut();
         (state.kept.version, state.asked, state.unflushed) = (Version::default(), None, None);

@@ -253,7 +253,7 @@ impl Manager {
     }
 
     /// The last owner of a site has heard of the client: one that is dead is not alive again because sites move, and
-    /// one that lives ends its session here before this manager is taken out.
+    /// one that is alive ends its session here before this manager is taken out.
     fn hear_of(&mut self, silence: &Silence, now: Time) {
         let heard = now - Duration::from_millis(silence.millis.into());
         let before = self.clients.get(&silence.client).map_or(Time::ZERO, |known| known.heard);

@@ -408,7 +408,7 @@ impl Operation<'_> {
             Space {} | KeepAlive {} | Sync { .. } | Leave {} | Claim { .. } => None,
             SetSwitching { .. } | Switching {} => None,
             Servers {} | Sites {} | Quarantined { .. } | Retire { .. } | Share { .. } => None,
-            // What is known of objects in quarantine is at the manager of their file.
+            // Records of objects in quarantine are at the manager of their file.
             Restore { file, .. } | Purge { file, .. } => Some(*file),
             Own { .. } | Backup { .. } | Restoration {} | CompareAll { .. } => None,
             Salvage { found, .. } => Some(found.attr.file),

@@ -109,9 +109,9 @@ fields!(Switching { version, set });
 /// The same, as clients are told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SwitchingShare {
-    /// What was set for the volume, of 1000 new directories.
+    /// The volume's setting, of 1000 new directories.
     pub set: Option<u16>,
-    /// What holds now.
+    /// The share that holds now.
     pub per_mille: u16,
 }
 fields!(SwitchingShare { set, per_mille });

@@ -91,7 +91,7 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// What is at other managers is asked for at once: each record by itself would be a round trip more.
+    /// Records at other managers are asked for at once: each by itself would be a round trip more.
     fn want_together(&self, from: DirectoryEntry<'_>, to: DirectoryEntry<'_>) {
         if self.is_alone() {
             return;

@@ -13,7 +13,7 @@ pub struct Ownership {
     leaving: BTreeSet<u8>,
     /// All sites are this manager's.
     is_alone: bool,
-    /// What the volume says of new directories.
+    /// The volume's setting for new directories.
     pub(crate) switching: Switching,
 }
 

@@ -27,7 +27,7 @@ impl Manager {
         Ok(())
     }
 
-    /// What holds for new directories of this manager's.
+    /// The share that holds for new directories of this manager's.
     pub(crate) fn switching_share(&self) -> SwitchingShare {
         let set = self.sites.switching.set;
         SwitchingShare { set, per_mille: self.read(0, |t| t.per_mille()) }

@@ -219,8 +219,8 @@ pub fn mount(
     })
 }
 
-/// A client beside the mount. It says that it lives, and after a restart of the manager what it holds, as each does:
-/// the manager gives no locks before.
+/// A client beside the mount. It renews its session, and claims its locks after a restart of the manager, as each
+/// does: the manager gives no locks before.
 fn helper(cx: &Cx, manager: NodeId) -> names::Client {
     let names = names::Client::new(cx, manager, VOLUME);
     let (kept, cx_of_it) = (names.clone(), cx.clone());

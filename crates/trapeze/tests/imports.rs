@@ -103,7 +103,7 @@ impl Cache {
         data
     }
 
-    /// What the importer tells of the origin.
+    /// The importer's report of the origin.
     fn status(&self) -> Import {
         let told = told(&self.dir);
         let mut imports = told.iter().filter_map(|told| told.report()?.import.clone());

@@ -108,11 +108,11 @@ impl Cell {
 pub struct Run<'a> {
     /// For programs.
     pub what: &'static str,
-    /// What is asked for.
+    /// The command's arguments.
     pub arguments: &'a Nfs,
     /// Processors that there are.
     pub all: CpuSet,
-    /// What is compared.
+    /// The sides compared.
     pub sides: Vec<&'a mut Side>,
     /// Names of CREATE so far.
     pub made: usize,

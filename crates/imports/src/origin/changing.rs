@@ -13,7 +13,7 @@ use nfs::v3::{
 };
 use wire::{Errno, SetAttr};
 
-/// What is made at the origin.
+/// An object to be made at the origin.
 pub(crate) enum Made<'a> {
     File(CreateHow),
     Directory(Sattr),

@@ -28,7 +28,7 @@ pub(crate) mod op {
     pub const TABLE: u16 = 8;
     /// Gives nothing to the sender any more, which is taken out.
     pub const REFUSE: u16 = 9;
-    /// What was fetched is held yet, and on stable storage.
+    /// Whether the records fetched are held yet, and on stable storage.
     pub const STAY: u16 = 10;
     /// Makes the changes of several operations, on stable storage.
     pub const SETTLE: u16 = 11;
@@ -115,7 +115,7 @@ pub(crate) struct Take {
 }
 fields!(Take { site, epoch, clients });
 
-/// What managers tell each other about the volume.
+/// The volume's tables, as managers exchange them.
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
     /// Where sites are.

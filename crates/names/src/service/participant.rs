@@ -119,7 +119,8 @@ impl<O: Objects> Service<O> {
         Ok(got)
     }
 
-    /// What an operation read here is held for it yet, and on stable storage. Where it has a part, that says so too.
+    /// Whether the records that an operation read here are held for it yet, and on stable storage. A part of it here
+    /// says so too.
     async fn stay_for(&self, tx: Tx) -> Result<(), Errno> {
         self.sync().await?;
         let is_held = !self.manager.borrow().holds.files(tx).is_empty();
@@ -275,7 +276,7 @@ impl<O: Objects> Service<O> {
         let Ok(told) = self.known_here().map(|known| encoded(&known)) else { return };
         let heard = self.ask_manager::<Known>(manager, op::TABLE, &told).await;
         if let Ok(known) = heard {
-            // What is not kept is told again.
+            // A table that could not be kept is told again.
             let _ = self.hear_known(known).await;
         }
     }

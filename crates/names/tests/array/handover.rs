@@ -52,7 +52,7 @@ fn a_site_moves_with_what_is_open_and_locked_in_it() {
     drop(keeping);
 }
 
-/// A client that lives has a lock on a file at the first manager.
+/// A client with a session has a lock on a file at the first manager.
 fn locked(array: &mut Array) -> (Client, FileId) {
     let client = array.client(0);
     let holder = client.clone();
@@ -66,7 +66,7 @@ fn locked(array: &mut Array) -> (Client, FileId) {
     (client, file)
 }
 
-/// The client says that it lives as long as what this returns is there.
+/// The client renews its session until the returned value is dropped.
 fn keep(array: &Array, number: usize, client: &Client) -> Output<()> {
     let at = array.seats.len() + number;
     let (keeper, cx) = (client.clone(), array.net.nodes[at].cx().clone());

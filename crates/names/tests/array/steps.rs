@@ -122,7 +122,7 @@ fn found(array: &mut Array, scene: &Scene) -> Found {
                 .await;
             for entry in all.unwrap().entries {
                 let links = one.get_attr(entry.file).await.unwrap().attr.links;
-                // What is made by another attempt has another number.
+                // A file made by another attempt has another number.
                 let is_new = *entry.name == *made.as_bytes();
                 found.insert((d, entry.name), (if is_new { ROOT } else { entry.file }, links));
             }
@@ -133,7 +133,7 @@ fn found(array: &mut Array, scene: &Scene) -> Found {
     })
 }
 
-/// What is there before it and after it, and how many turns it takes.
+/// The names before it and after it, and how many turns it takes.
 fn undisturbed(kind: Act) -> (Found, Found, usize) {
     let (mut array, scene) = set();
     let before = found(&mut array, &scene);
@@ -172,7 +172,7 @@ fn an_operation_over_managers_is_made_once_whichever_is_killed_at_any_moment() {
     }
 }
 
-/// Its client is gone, too. What was answered is made.
+/// Its client is gone, too. An operation that was answered is made.
 #[test]
 fn an_operation_over_managers_is_made_or_not_whichever_loses_power_at_any_moment() {
     for (kind, managers) in ACTS {

@@ -205,7 +205,7 @@ impl LockTable {
         }
     }
 
-    /// The client has no use for what it was given by this call. What others of the owner are giving it stays.
+    /// The client has no use for the lock that this call gave it. Ranges that other calls of the owner give it stay.
     fn take_back(&mut self, id: WaiterId, (call, before): (u64, Ranges)) {
         let Some(waiter) = self.waiters.all.get(&id) else { return };
         let (owner, file, lock) = (waiter.owner, waiter.blocked.file, waiter.blocked.lock);

@@ -19,7 +19,7 @@ const STATD: u16 = 4002;
 pub const CALLS: u16 = 700;
 /// Bytes that are locked.
 const BYTES: u64 = 4;
-/// Time without a reply before a call is sent again.
+/// Time without a reply before a call is retransmitted.
 const TIMEOUT_MS: (u64, u64) = (300, 2_000);
 /// Time that a lock is held: longer than a datagram is late, since a LOCK that arrived after its UNLOCK would hold.
 const HOLD_MS: (u64, u64) = (50, 400);
@@ -70,7 +70,7 @@ pub struct Locker {
     wanted: Wanted,
     attempt: u32,
     xid: u32,
-    /// The call under way, and when it is sent again.
+    /// The call under way, and when it is retransmitted.
     record: Vec<u8>,
     /// Its own number of restarts (NSM), and the front's that it heard of.
     state: i32,

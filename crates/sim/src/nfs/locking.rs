@@ -114,7 +114,7 @@ impl Locking {
         Some(self.lockers[datagram.locker].front)
     }
 
-    /// What is due, for people.
+    /// The event that is due, for people.
     pub fn describe(&self, due: Due) -> String {
         let (locker, what) = match due {
             Due::Locker(locker) => (locker, "goes on".to_string()),

@@ -1,5 +1,5 @@
-//! What the cluster keeps of its servers of NFS: the key of handles, and of each server its clients' locks from one
-//! incarnation to the next (see [`nfs::locks::Kept`]), as attributes of the volume's root.
+//! Records that the cluster keeps of its servers of NFS: the key of handles, and of each server its clients' locks from
+//! one incarnation to the next (see [`nfs::locks::Kept`]), as attributes of the volume's root.
 
 use crate::random;
 use crate::serve::ServeError;
@@ -11,10 +11,10 @@ use rustix::system::uname;
 use std::net::SocketAddr;
 use wire::{Errno, FileId};
 
-/// What the attribute of a server's locks begins with.
+/// Prefix of the attribute with a server's locks.
 const PREFIX: &str = "trusted.nfs3.clients.";
 
-/// What a server begins with.
+/// The records that a server begins with.
 pub(super) struct Kept {
     /// Of the volume's handles.
     pub(super) key: Key,

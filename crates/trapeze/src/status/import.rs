@@ -34,7 +34,7 @@ impl Import {
         Import { origin, calls, read_bytes, written_bytes, away: is_away, away_s, why }
     }
 
-    /// What is wrong with it, for people.
+    /// Its problem, for people.
     pub fn problem(&self) -> Option<String> {
         self.away.then(|| format!("{} is away for {} s: {}", self.origin, self.away_s, self.why))
     }

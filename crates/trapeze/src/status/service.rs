@@ -49,7 +49,7 @@ const ASKERS_MAX: usize = 8;
 /// Keys and values that sockets serve beside.
 pub type SharedItems = Rc<RefCell<Items>>;
 
-/// What a machine is for others than the cluster, once it is.
+/// A machine's services for others than the cluster, once they run.
 #[derive(Clone, Default)]
 pub struct Beside {
     /// Clients of NFS that it serves.
@@ -74,7 +74,7 @@ pub struct Source {
     pub files: Option<files::Files>,
     /// Its keys and values.
     pub keys: Option<SharedItems>,
-    /// What it is for others than the cluster.
+    /// Its services for others than the cluster.
     pub beside: Beside,
     /// Its links.
     pub directory: Directory,
