@@ -24,7 +24,9 @@ mod uring;
 
 pub use config::{DiskConfig, DisksError, Engine};
 pub use directory::{OpenError, is_unused};
+pub(crate) use task::{Direction, Transfer};
 pub use throttle::{BadThrottle, Throttle};
+pub(crate) use uring::Uring;
 
 use crate::helpers::Helpers;
 use crate::limits::{DISK_DESCRIPTORS_MAX, DISK_HELPERS, DISK_OPS_MAX};
@@ -42,7 +44,6 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use task::{Brought, Job, Task};
 use throttle::Meter;
-use uring::Uring;
 use wire::Time;
 
 /// A helper's result for a flight.
@@ -446,7 +447,7 @@ impl Drop for Disks {
 }
 
 /// io_uring's way to tell bytes from error numbers.
-fn bytes_moved(result: i32) -> Result<usize, Errno> {
+pub(crate) fn bytes_moved(result: i32) -> Result<usize, Errno> {
     usize::try_from(result).map_err(|_| Errno::from_raw_os_error(-result))
 }
 

@@ -24,6 +24,16 @@ pub const META_HELPERS: usize = 3;
 pub const DISK_OPS_PER_POLL: usize = 64;
 /// Operations on stores taken in one poll: an append takes about 2 us, so a poll with nothing but appends 128 us.
 pub const META_OPS_PER_POLL: usize = 64;
+/// Writes of logs past the host's cache at once: two stores, each of which may go from one log to the next.
+pub const META_WRITES_MAX: usize = 4;
+/// Syncs of a log after which the next one is laid out before: it takes a few ms of the disk's time, which a log with
+/// fewer would not give back.
+pub const META_LAY_OUT_SYNCS: u32 = 8;
+/// A log is laid out for twice the bytes of the last one, within these: a log of one second with 10,000 changes of 700
+/// bytes is 7 MB, and there are up to four logs on the disk.
+pub const META_LAID_OUT_BYTES: (u64, u64) = (1 << 20, 8 << 20);
+/// Zeros that are written at once for that.
+pub const META_LAY_OUT_STEP_BYTES: usize = 256 << 10;
 /// Most that a store keeps in reserve on its disk for changes that make room: the log records of some
 /// ten thousand removals, and a checkpoint of them.
 pub const META_RESERVE_BYTES: u64 = 16 << 20;

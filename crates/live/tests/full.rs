@@ -183,6 +183,56 @@ fn a_full_disk_has_a_reserve_for_the_log() {
     });
 }
 
+/// A log that was laid out has its room already; the one that is to be next gives its room back.
+#[test]
+fn a_full_disk_takes_the_spare_log_and_none_of_the_one_in_use() {
+    on_mounted("tmpfs", "size=160m", |path| {
+        drop(load(path, StoreId::Names).unwrap());
+        let mut stores = Stores::new([(StoreId::Names, path.to_owned())]).unwrap();
+        let spare = path.join("names.log.spare");
+        let done = |stores: &mut Stores, op| {
+            stores.start(MetaRequest { ticket: Ticket(1), store: StoreId::Names, op });
+            loop {
+                stores.turn();
+                if let Some(done) = stores.next_done() {
+                    break done;
+                }
+                std::thread::yield_now();
+            }
+        };
+        let busy = |stores: &mut Stores, log| {
+            for _ in 0..10 {
+                let op = MetaOp::Append { log, bytes: vec![log as u8; 1000] };
+                assert_eq!(done(stores, op).result, Ok(()));
+                assert_eq!(done(stores, MetaOp::Sync { log }).result, Ok(()));
+            }
+            while !stores.is_idle() {
+                stores.turn();
+                std::thread::yield_now();
+            }
+        };
+        busy(&mut stores, 1);
+        if !spare.exists() {
+            return rig::skip("no files past the host's cache here");
+        }
+        busy(&mut stores, 2);
+        assert!(spare.exists());
+        let filler = path.join("filler");
+        let _ = std::fs::write(&filler, vec![1; 200 << 20]);
+        busy(&mut stores, 2);
+        assert!(spare.exists() && done(&mut stores, MetaOp::Room).room == MetaRoom::Plenty);
+        let op = MetaOp::Append { log: 1, bytes: vec![1; 10_000] };
+        assert_eq!(done(&mut stores, op).result, Ok(()));
+        assert_eq!(done(&mut stores, MetaOp::Room).room, MetaRoom::Low);
+        assert!(!spare.exists());
+        let logs = load(path, StoreId::Names).unwrap().logs;
+        assert_eq!(logs[1].1.len(), 1 << 20);
+        assert!(logs[1].1[..20_000] == [2; 20_000] && logs[1].1[20_000..].iter().all(|b| *b == 0));
+        std::fs::remove_file(&filler).unwrap();
+        assert_eq!(done(&mut stores, MetaOp::Room).room, MetaRoom::Plenty);
+    });
+}
+
 struct NoWork;
 
 impl MetaWork for NoWork {

@@ -21,6 +21,27 @@ pub async fn all_of<F: Future + Unpin, const N: usize>(mut futures: [F; N]) -> [
     outputs.map(|output| output.expect("all are ready"))
 }
 
+/// The outputs of both, which run side by side; whenever they are looked at, the left one is first.
+pub async fn both<A: Future, B: Future>(a: A, b: B) -> (A::Output, B::Output) {
+    let (mut a, mut b) = (pin!(a), pin!(b));
+    let (mut left, mut right) = (None, None);
+    poll_fn(|cx| {
+        if left.is_none()
+            && let Poll::Ready(value) = a.as_mut().poll(cx)
+        {
+            left = Some(value);
+        }
+        if right.is_none()
+            && let Poll::Ready(value) = b.as_mut().poll(cx)
+        {
+            right = Some(value);
+        }
+        if left.is_some() && right.is_some() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    (left.expect("both are ready"), right.expect("both are ready"))
+}
+
 fn poll_each<'a, F: Future + 'a>(
     cx: &mut Context<'_>,
     futures: impl Iterator<Item = Pin<&'a mut F>>,

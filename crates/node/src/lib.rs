@@ -30,7 +30,7 @@ mod usage;
 pub use batches::{Batch, Batches};
 pub use bugs::{Bug, Bugs};
 pub use call::{Answer, Call, Reply, Request};
-pub use combine::{Either, Late, all, all_of, race};
+pub use combine::{Either, Late, all, all_of, both, race};
 pub use config::NodeConfig;
 pub use cx::{Cx, FillingReply, Piece, Wait, Waiting};
 pub use netrpc::CallError;

@@ -1,4 +1,5 @@
-//! The log record: header of 48 bytes, encoded changes, zeros to a multiple of 8 bytes. Little-endian.
+//! The log record: header of 48 bytes, encoded changes, zeros to a multiple of 8 bytes. Little-endian. A log is records
+//! one after the other, and may end in zeros: the world may have laid it out before.
 //!
 //! ```text
 //! 0 magic | 4 CRC-32C of all from 8 on | 8 body bytes | 12 changes | 16 generation | 24 sequence | 32 synced |

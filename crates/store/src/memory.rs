@@ -241,7 +241,8 @@ impl MemoryLogs {
         self.removed.extend(self.logs.remove(&log).map(|bytes| (log, bytes)));
     }
 
-    /// The power fails: each log keeps what was synced and any part of the rest, and removed logs may be back.
+    /// The power fails: each log keeps what was synced and any part of the rest, and removed logs may be back. One that
+    /// was laid out has zeros behind.
     pub fn crash(&mut self, random: Random<'_>) {
         for (generation, log) in std::mem::take(&mut self.removed) {
             if random().is_multiple_of(2) {
@@ -283,6 +284,8 @@ impl Log {
             let to = (from + SECTOR_BYTES).min(self.bytes.len());
             self.bytes[from..to].fill(0);
         }
+        let laid_out = self.bytes.len() / 8 % 3 * SECTOR_BYTES;
+        self.bytes.resize(self.bytes.len() + laid_out, 0);
         self.synced = self.bytes.len();
     }
 }

@@ -68,7 +68,8 @@ impl<'a> Replay<'a> {
         }
         self.generation = Some(generation);
         let replayed = &mut self.replayed;
-        if bytes.is_empty() { &mut replayed.empty } else { &mut replayed.kept }.push(generation);
+        let is_empty = without_zeros(bytes).is_empty();
+        if is_empty { &mut replayed.empty } else { &mut replayed.kept }.push(generation);
         if generation <= self.base.mark().generation {
             // All of it is in the checkpoint; still it must not be another store's.
             return Record::parse(bytes)
@@ -76,7 +77,8 @@ impl<'a> Replay<'a> {
         }
         let end = self.in_order(generation, bytes)?;
         if end < bytes.len() {
-            self.replayed.recovery.torn_bytes += (bytes.len() - end) as u64;
+            let rest = without_zeros(&bytes[end..]);
+            self.replayed.recovery.torn_bytes += rest.len() as u64;
             self.hole.get_or_insert(Hole { log: generation, offset: end as u64 });
             self.check_hole(generation, &bytes[end..])?;
         }
@@ -171,4 +173,11 @@ impl<'a> Replay<'a> {
         self.base.checkpoint(overlay, mark)?.write()?;
         self.base.refresh()
     }
+}
+
+/// The bytes up to the last that is not zero: a world may lay a log out before it is written, as zeros. Not to be asked
+/// of a record that is whole, which may end in some.
+fn without_zeros(bytes: &[u8]) -> &[u8] {
+    let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    &bytes[..end]
 }

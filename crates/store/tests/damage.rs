@@ -161,6 +161,19 @@ fn at_rest() -> (World, Files) {
     assert_eq!(look(&files, &world.map), Seen::Right);
     (world, files)
 }
+/// A log that was laid out ends in zeros.
+#[test]
+fn zeros_behind_a_log_are_neither_records_nor_damage() {
+    let mut world = World::new(config());
+    world.work(4, false);
+    let mut files = world.files();
+    files.logs.iter_mut().for_each(|(_, log)| log.extend([0; 5000]));
+    let torn = files.open(config()).unwrap().counters().recovery.torn_bytes;
+    assert_eq!((torn, look(&files, &world.map)), (0, Seen::Right));
+    // In place of records they say that these are missing.
+    files.logs.iter_mut().for_each(|(_, log)| log.fill(0));
+    assert!(matches!(files.open(config()), Err(StoreError::NoLog { .. })));
+}
 
 #[test]
 fn a_flipped_bit_anywhere_in_the_checkpoint_is_right_or_an_error() {

@@ -10,24 +10,24 @@ use std::sync::Arc;
 
 /// Which way bytes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Direction {
+pub(crate) enum Direction {
     /// From the disk.
     Read,
     /// To the disk; `durable`: its stable storage.
     Write { durable: bool },
 }
 
-/// Bytes to move between a file and a frame.
+/// Bytes to move between a file and memory.
 ///
-/// Invariant: `memory` points to `bytes` bytes of a frame that its flight owns, and the flight keeps frame and
-/// descriptor until the transfer's result is taken.
+/// Invariant: `memory` points to `bytes` bytes of a frame, or of blocks, that its flight owns, and the flight keeps
+/// these and the descriptor until the transfer's result is taken.
 #[derive(Debug)]
-pub(super) struct Transfer {
-    pub(super) descriptor: Arc<OwnedFd>,
-    pub(super) direction: Direction,
-    pub(super) memory: *mut u8,
-    pub(super) bytes: usize,
-    pub(super) offset: u64,
+pub(crate) struct Transfer {
+    pub(crate) descriptor: Arc<OwnedFd>,
+    pub(crate) direction: Direction,
+    pub(crate) memory: *mut u8,
+    pub(crate) bytes: usize,
+    pub(crate) offset: u64,
 }
 
 // SAFETY: by the invariant the memory stays valid and, for a read, no other thread reaches it until the result is
@@ -35,7 +35,7 @@ pub(super) struct Transfer {
 unsafe impl Send for Transfer {}
 
 impl Transfer {
-    fn run(&self) -> Result<usize, Errno> {
+    pub(crate) fn run(&self) -> Result<usize, Errno> {
         match self.direction {
             Direction::Read => {
                 // SAFETY: the invariant gives exclusive access to initialised bytes.

@@ -4,9 +4,11 @@
 //! names.redb          the checkpoint; locked while a process has the store open
 //! names.log.17        changes since, by generation
 //! names.log.16.gone   a log on its way out
+//! names.log.spare     zeros, laid out to be the next log
 //! ```
 
 use super::reserve::{Reserve, is_full};
+use super::spare::{self, Next};
 use node::rings::{MetaError, StoreId};
 use redb::StorageBackend;
 use rustix::fs::FlockOperation;
@@ -15,6 +17,9 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// Bytes that are read at once in search of the end of a log.
+const ZEROS_READ: usize = 64 << 10;
 
 /// Why a store cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -93,6 +98,8 @@ pub fn load(directory: &Path, store: StoreId) -> Result<Loaded, LoadError> {
     let reserve = Reserve::of(directory, store);
     let backend = FileBackend::open(&database_path(directory, store), reserve)?;
     sync_directory(directory).map_err(LoadError::Failed)?;
+    // Half laid out, maybe.
+    remove(&spare::path(directory, store)).map_err(LoadError::Failed)?;
     let mut generations = Vec::new();
     for name in names(directory)? {
         match name.ends_with(".gone") && name.starts_with(&log_prefix(store)) {
@@ -118,15 +125,31 @@ fn generation(store: StoreId, name: &str) -> Option<u64> {
     name.strip_prefix(&log_prefix(store))?.parse().ok()
 }
 
-/// Generation and length of the logs in a directory; of those that can be looked at.
+/// Generation and length of the logs in a directory, without zeros that were laid out; of those that can be read.
 pub(super) fn log_lengths(directory: &Path, store: StoreId) -> impl Iterator<Item = (u64, u64)> {
     let names = names(directory).unwrap_or_default().into_iter();
     names.filter_map(move |name| Some((generation(store, &name)?, name))).filter_map(
         |(log, name)| {
-            let file = std::fs::metadata(directory.join(name)).ok()?;
-            Some((log, file.len()))
+            let file = File::open(directory.join(name)).ok()?;
+            Some((log, written_bytes(&file).ok()?))
         },
     )
+}
+
+/// The bytes of a file up to the last that is not zero.
+fn written_bytes(file: &File) -> io::Result<u64> {
+    let mut end = file.metadata()?.len();
+    let mut some = vec![0; ZEROS_READ];
+    while end > 0 {
+        let start = end.saturating_sub(ZEROS_READ as u64);
+        let read = &mut some[..(end - start) as usize];
+        file.read_exact_at(read, start)?;
+        if let Some(last) = read.iter().rposition(|byte| *byte != 0) {
+            return Ok(start + last as u64 + 1);
+        }
+        end = start;
+    }
+    Ok(0)
 }
 
 fn names(directory: &Path) -> Result<Vec<String>, LoadError> {
@@ -158,13 +181,17 @@ pub(super) struct Home {
     database: Option<Arc<File>>,
     /// Bytes of appends since the reserve was looked at.
     pub(super) unseen: u64,
+    /// The file that the next log is made of.
+    pub(super) next: Next,
+    /// Bytes of the longest log when the last one began.
+    pub(super) last_bytes: u64,
 }
 
 impl Home {
     pub(super) fn new(path: PathBuf, store: StoreId) -> Home {
         let top = File::open(&path);
         let database = File::open(database_path(&path, store)).ok().map(Arc::new);
-        Home { path, top, database, unseen: 0 }
+        Home { path, top, database, unseen: 0, next: Next::None, last_bytes: 0 }
     }
 
     /// The database as it was at the start.

@@ -275,18 +275,17 @@ impl<O: Objects> Service<O> {
             let once = Once { reply, append: None, repeated };
             // Its parts were prepared for nothing.
             self.give_up(tx, parts.into_keys().collect());
-            let reply = self.told(once).await?;
-            // The earlier attempt may have failed to.
-            self.sync().await?;
-            return Ok(reply);
+            // The earlier attempt may have failed to sync.
+            return Ok(self.told_synced(once).await??);
         }
         let participants: Vec<NodeId> = parts.into_keys().collect();
         let append = self.manager.borrow_mut().decide(client, tx, changes, participants.clone());
-        let told = self.told(Once { reply, append, repeated }).await;
+        let once = Once { reply, append, repeated };
+        let told = match self.cx.has_bug(Bug::DecisionNotSynced) {
+            false => self.told_synced(once).await.flatten(),
+            true => self.told(once).await,
+        };
         let reply = told.map_err(Attempt::Unsure)?;
-        if !self.cx.has_bug(Bug::DecisionNotSynced) {
-            self.sync().await.map_err(Attempt::Unsure)?;
-        }
         if !participants.is_empty() {
             self.cx.spawn("names finish", self.clone().finish(tx, participants));
         }

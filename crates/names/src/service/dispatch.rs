@@ -14,7 +14,7 @@ use crate::quarantine::Wanted;
 use crate::rename::DirectoryEntry;
 use crate::transaction::{CallName, Transaction};
 use node::rings::{Lock, LockKind, MetaRoom, VolumeSpace};
-use node::{Bug, Either, Request, race};
+use node::{Bug, Either, Request, both, race};
 use std::rc::Rc;
 use wire::field::encoded;
 use wire::{Errno, FileId, NodeId, SetAttr};
@@ -46,20 +46,6 @@ impl<O: Objects> Service<O> {
 
     /// Executes an operation, unless others have a part in it or hold what it is about.
     pub(super) async fn run(
-        self: &Rc<Self>,
-        request: &Request,
-        number: CallNumber,
-        operation: &Operation<'_>,
-    ) -> Ran {
-        let reply = self.run_unsynced(request, number, operation).await?;
-        if matches!(operation, Operation::WithWcc { .. }) {
-            // The change is made, and a retry would find it: an error that passes is told as one that does not.
-            self.sync().await.map_err(|_| Errno::EIO)?;
-        }
-        Ok(reply)
-    }
-
-    async fn run_unsynced(
         self: &Rc<Self>,
         request: &Request,
         number: CallNumber,
@@ -186,7 +172,13 @@ impl<O: Objects> Service<O> {
             |transaction| change(transaction, call, operation),
             |outcome| outcome.encode(),
         )?;
-        Ok(self.told(once).await?)
+        match operation {
+            // The change is made, and a retry would find it: an error that passes is told as one that does not.
+            Operation::WithWcc { .. } => {
+                Ok(self.told_synced(once).await?.map_err(|_| Errno::EIO)?)
+            }
+            _ => Ok(self.told(once).await?),
+        }
     }
 
     /// Waits until the change may be applied; ENOSPC for one that takes room for good where there is none.
@@ -214,6 +206,13 @@ impl<O: Objects> Service<O> {
         }
         self.wake_upkeep();
         Ok(once.reply)
+    }
+
+    /// The same, and then whether it is on stable storage. The sync is asked for right behind the record, since a world
+    /// may make one write of both.
+    pub(super) async fn told_synced(self: &Rc<Self>, once: Once) -> Result<Encoded, Errno> {
+        let (told, synced) = both(self.told(once), self.sync()).await;
+        told.map(|reply| synced.map(|()| reply))
     }
 
     /// Waits until no task changes the length or layout of `file`.
@@ -278,6 +277,9 @@ impl<O: Objects> Service<O> {
         }
         let reply = self.apply(client, call, operation).await?;
         self.finish_truncation(file).await?;
+        if let Operation::WithWcc { .. } = operation {
+            self.sync().await.map_err(|_| Errno::EIO)?;
+        }
         Ok(reply)
     }
 

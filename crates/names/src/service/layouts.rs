@@ -75,9 +75,7 @@ impl<O: Objects> Service<O> {
             },
             |entry| Outcome::Entry(entry).encode(),
         )?;
-        let reply = self.told(once).await?;
-        self.sync().await?;
-        Ok(reply)
+        self.told_synced(once).await?
     }
 
     /// Data behind the present end goes to columns on these disks from now on.

@@ -162,11 +162,12 @@ impl<O: Objects> Service<O> {
         let Prepare { tx, part } = prepare;
         self.admit().await?;
         let append = self.manager.borrow_mut().prepare_part(tx, part, self.cx.wall())?;
-        self.post(append).await?;
+        let posted = self.post(append);
         if self.cx.has_bug(Bug::PartNotSynced) {
-            return Ok(());
+            return posted.await.map(drop);
         }
-        self.sync().await
+        let (posted, synced) = node::both(posted, self.sync()).await;
+        posted.and(synced)
     }
 
     async fn finish_for(self: &Rc<Self>, tx: Tx) -> Result<(), Errno> {
