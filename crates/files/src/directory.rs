@@ -9,7 +9,7 @@ use crate::naming::OpenBy;
 use names::{Client, Entry, How, Listing, Plus, READ, Span, Who};
 use node::rings::{DirectoryEntry, FileReply, Handle, OPEN_CLEARS_SET_ID};
 use std::rc::Rc;
-use wire::{Attr, Errno, FileId, FileKind, SetAttr, Time};
+use wire::{Attr, Errno, FileId, FileKind, ListingVersion, SetAttr, Time};
 
 impl Files {
     pub(crate) async fn lookup(
@@ -249,10 +249,22 @@ impl Files {
         // A listing that begins anew has an end of its own.
         let until = if cookie == 0 { 0 } else { self.table.borrow().listing_end(handle) };
         let span = Span { cookie, until };
+        if self.is_unnamed(id) {
+            return Ok(FileReply::Entries { entries: Vec::new(), end: true });
+        }
         let plus = if with_attributes { Plus::Entries } else { Plus::Nothing };
-        let (reply, until) = self.list(&self.asking, who, id, span, (bytes, plus)).await?;
+        self.check_listed(id, cookie).await?;
+        let asked = self.cx.now();
+        let listing = self.asking.read_directory(who, id, span, bytes as usize, plus).await?;
+        let (end, until) = (listing.end, listing.until);
+        let entries = listing.entries.into_iter().map(|mut listed| {
+            let entry = listed.entry.take().filter(|entry| entry.attr.import().is_none());
+            let attr = entry.and_then(|entry| self.listed_attr((id, &listed.name), entry, asked));
+            DirectoryEntry { attr, ..DirectoryEntry::from(listed) }
+        });
+        let entries = entries.collect();
         self.table.borrow_mut().end_listing(handle, until);
-        Ok(reply)
+        Ok(FileReply::Entries { entries, end })
     }
 
     /// A part of a directory that is not open: it ends where the directory ends now. Of its files nothing is kept here.
@@ -262,39 +274,37 @@ impl Files {
         who: &Who<'_>,
         id: FileId,
         (cookie, bytes, with_attributes): (u64, u32, bool),
+        known: Option<ListingVersion>,
     ) -> Result<FileReply, Errno> {
-        let plus = if with_attributes { Plus::Attributes } else { Plus::Nothing };
-        Ok(self.list(names, who, id, cookie.into(), (bytes, plus)).await?.0)
-    }
-
-    /// Entries of a span, and where the listing ends.
-    async fn list(
-        &self,
-        names: &Client,
-        who: &Who<'_>,
-        id: FileId,
-        span: Span,
-        (bytes, plus): (u32, Plus),
-    ) -> Result<(FileReply, u64), Errno> {
         if self.is_unnamed(id) {
-            return Ok((FileReply::Entries { entries: Vec::new(), end: true }, 0));
+            return Ok(FileReply::Listed { entries: Vec::new(), end: true, version: None });
         }
-        if span.cookie == 0 {
-            self.check(id).await?;
-        }
+        let plus = if with_attributes { Plus::Attributes } else { Plus::Nothing };
+        self.check_listed(id, cookie).await?;
         let asked = self.cx.now();
-        let listing = names.read_directory(who, id, span, bytes as usize, plus).await?;
-        let Listing { entries, end, until, .. } = listing;
+        let bytes = bytes as usize;
+        let listing = names.read_directory_again(who, id, cookie, bytes, plus, known).await?;
+        let Listing { entries, end, version, is_known, .. } = listing;
+        if is_known {
+            return Ok(FileReply::Unchanged);
+        }
+        let mut version = version;
         let entries = entries.into_iter().map(|mut listed| {
-            // the origin of a file of an import was not asked
             let entry = listed.entry.take().filter(|entry| entry.attr.import().is_none());
-            let attr = entry.and_then(|entry| match plus {
-                Plus::Entries => self.listed_attr((id, &listed.name), entry, asked),
-                _ => self.seen_attr(&entry, asked),
-            });
+            let attr = entry.and_then(|entry| self.seen_attr(&entry, asked));
+            // What is known here better than at the manager is no version of the manager's.
+            if attr != entry.map(|entry| entry.attr) {
+                version = None;
+            }
             DirectoryEntry { attr, ..DirectoryEntry::from(listed) }
         });
-        Ok((FileReply::Entries { entries: entries.collect(), end }, until))
+        let entries = entries.collect();
+        Ok(FileReply::Listed { entries, end, version })
+    }
+
+    /// A listing begins with a look at the directory.
+    async fn check_listed(&self, id: FileId, cookie: u64) -> Result<(), Errno> {
+        if cookie == 0 { self.check(id).await.map(drop) } else { Ok(()) }
     }
 
     /// The same of an entry without layout, of which nothing is kept.

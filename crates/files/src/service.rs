@@ -115,8 +115,9 @@ impl Files {
             FileOp::ReadDirectory { file, handle, cookie, bytes, with_attributes } => {
                 self.read_directory(who, (file, handle), (cookie, bytes, with_attributes)).await
             }
-            FileOp::ListDirectory { file, cookie, bytes, with_attributes } => {
-                self.list_directory(names, who, file, (cookie, bytes, with_attributes)).await
+            FileOp::ListDirectory { file, cookie, bytes, with_attributes, known } => {
+                let part = (cookie, bytes, with_attributes);
+                self.list_directory(names, who, file, part, known).await
             }
             FileOp::ReleaseDirectory { handle, .. } => {
                 self.table.borrow_mut().close_directory(handle);

@@ -16,7 +16,7 @@ use crate::transaction::Transaction;
 use node::rings::DirectoryEntry;
 use wire::field::{Field, Output};
 use wire::layout::WIDTH_MAX;
-use wire::{Attr, Decoder, Errno, FileId, FileKind, Layout, NodeId, Short};
+use wire::{Attr, Decoder, Errno, FileId, FileKind, Layout, ListingVersion, NodeId, Short};
 
 /// Bits of a cookie below the site.
 const POSITION_BITS: u32 = 48;
@@ -96,6 +96,10 @@ pub struct Listing {
     pub directory: Option<Attr>,
     /// Where it goes on at another manager, when there are no more entries here but the end is not.
     pub next: u64,
+    /// What the asker can name it by when it asks for it again.
+    pub version: Option<ListingVersion>,
+    /// It is as of the version that the asker has: nothing else is said.
+    pub is_known: bool,
 }
 
 /// One entry of a listing.

@@ -240,6 +240,7 @@ impl Manager {
         for client in self.opens.clients().collect::<Vec<_>>() {
             for file in self.opens.files_of(client).into_iter().filter(of_site) {
                 self.opens.set(file, client, crate::opens::Holder::default());
+                self.listings.note(file);
             }
         }
         self.locks.release_files(of_site);

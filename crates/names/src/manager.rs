@@ -12,13 +12,14 @@ use crate::hashing::Hashed;
 use crate::holds::{Holds, Tx};
 use crate::keys::{self, BucketId, Table};
 use crate::limits::DUPLICATES_MAX;
+use crate::listings::Listings;
 use crate::locks::Locks;
 use crate::open_error::{OpenError, damaged};
 use crate::opens::{Holder, Opens};
 use crate::protocol::Point;
 use crate::record::{
-    Answered, FORMAT, FORMAT_SHARED, Incarnation, Inode, Participants, Policy, PreparedPart,
-    Reader, Session, Volume,
+    Answered, FORMAT, FORMAT_SHARED, Incarnation, Participants, Policy, PreparedPart, Reader,
+    Session, Volume,
 };
 use crate::restoration::Restoration;
 use crate::servers::IoServer;
@@ -27,10 +28,10 @@ use crate::transaction::{CallName, Changes, Effect, Records, Transaction};
 use node::{Bug, Bugs};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::{Bound, ControlFlow};
+use std::ops::ControlFlow;
 use store::{Append, Store};
-use wire::field::{Field, encoded};
-use wire::{BlockMap, Decoder, Errno, FileId, Home, NodeId, Placement, Time, VolumeId, Wall};
+use wire::field::encoded;
+use wire::{Errno, FileId, NodeId, Time, VolumeId, Wall};
 
 /// Kind and version of a store of names, for [`store::Config`].
 pub const STORE: store::Format = store::Format { kind: "names", version: FORMAT };
@@ -128,6 +129,8 @@ pub struct Manager {
     /// Planted bugs; none outside of tests of the checkers.
     pub(crate) bugs: Bugs,
     pub(crate) sites: Ownership,
+    /// Parts of directories that clients may have kept.
+    pub(crate) listings: Listings,
     /// Hashed directories of which it has buckets.
     pub(crate) hashed: Hashed,
     /// Files that operations over several managers hold here.
@@ -214,6 +217,7 @@ impl Manager {
             changed: Changed::default(),
             bugs: Bugs::everywhere(),
             sites,
+            listings: Listings::default(),
             hashed: Hashed::default(),
             holds: Holds::default(),
             prepared: BTreeMap::new(),
@@ -341,36 +345,6 @@ impl Manager {
             ControlFlow::Continue(())
         })?;
         Ok(found)
-    }
-
-    /// Of at most `count` files of a site after the one with this key: how many have bytes on these disks, one bit
-    /// each; and the key of the last, if there may be more.
-    pub(crate) fn files_on(
-        &self,
-        disks: &BTreeMap<NodeId, u32>,
-        site: u8,
-        after: Option<&[u8]>,
-        count: usize,
-    ) -> Result<(u64, Option<Vec<u8>>), Errno> {
-        let prefix = keys::table(site, Table::Inode);
-        let end = [site, Table::Inode as u8 + 1];
-        let start = after.map_or(Bound::Included(&prefix[..]), Bound::Excluded);
-        let records = self.store.range((start, Bound::Excluded(&end[..])), count);
-        let records = records.map_err(|_| Errno::EIO)?;
-        let is_on = |value: &[u8]| {
-            let inode = Inode::take(&mut Decoder::new(value)).ok()?;
-            let layout = inode.regular()?.layout;
-            let map = BlockMap::new(&layout, &[]);
-            let mut columns = (0..layout.width()).zip(layout.homes());
-            Some(columns.any(|(column, Home { server, disk })| {
-                let is_gone = disks.get(&server).is_some_and(|bits| bits >> disk & 1 == 1);
-                let by_formula = layout.placement == Placement::Formula;
-                is_gone && (!by_formula || map.object_bytes(column, inode.attr.size) > 0)
-            }))
-        };
-        let found = records.iter().filter(|(_, value)| is_on(value) == Some(true)).count() as u64;
-        let last = records.last().filter(|_| records.len() == count);
-        Ok((found, last.map(|(key, _)| key.to_vec())))
     }
 
     /// An operation that may change something if it is committed.
@@ -530,17 +504,22 @@ impl Manager {
         let format = self.volume.format;
         changes.effects.iter().for_each(|effect| self.take_effect(*effect));
         self.changed.note_all(&changes.writes);
+        let before = self.listing_basis();
+        self.note_listed(&changes.writes);
         let hashes = self.hashed.note_all(&changes.writes) && self.volume.set_hashed();
         if hashes || self.volume.format != format {
             changes.writes.insert(keys::volume(), Some(encoded(&self.volume)));
         }
-        (!changes.writes.is_empty()).then(|| self.store.apply(changes.batch()))
+        let append = (!changes.writes.is_empty()).then(|| self.store.apply(changes.batch()));
+        self.listings.counted(before, self.listing_basis());
+        append
     }
 
     fn take_effect(&mut self, effect: Effect) {
         match effect {
             Effect::Holder(file, client, holder) => {
                 self.opens.set(file, client, holder);
+                self.listings.note(file);
                 self.suspects.get_mut(&client).map(|suspects| suspects.remove(&file));
             }
             Effect::Truncating(file, size) => drop(self.truncating.insert(file, size)),

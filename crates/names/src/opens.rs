@@ -49,6 +49,11 @@ impl Opens {
         self.files.get(&file).and_then(|holders| holders.get(&client)).copied().unwrap_or_default()
     }
 
+    /// Whether anybody has it open.
+    pub fn is_held(&self, file: FileId) -> bool {
+        self.files.contains_key(&file)
+    }
+
     /// All opens of `file`.
     pub fn holders(&self, file: FileId) -> impl Iterator<Item = (u64, Holder)> + '_ {
         self.files.get(&file).into_iter().flatten().map(|(client, holder)| (*client, *holder))

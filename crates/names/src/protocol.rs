@@ -19,7 +19,8 @@ use node::rings::{Lock, VolumeSpace};
 use wire::field::{Field, Output, fields};
 use wire::limits::BODY_BYTES;
 use wire::{
-    Attr, CallId, Decoder, FileId, Fragment, Home, NodeId, SetAttr, Short, VolumeId, Wall, Wcc,
+    Attr, CallId, Decoder, FileId, Fragment, Home, ListingVersion, NodeId, SetAttr, Short,
+    VolumeId, Wall, Wcc,
 };
 
 /// In place of the bytes of a caller's groups: its kernel has decided.
@@ -88,7 +89,7 @@ impl<'a> Field<'a> for Box<Operation<'a>> {
 fields!(Entry { attr, layout, truncations, writers, unsure });
 fields!(FoundIn { found, directory });
 fields!(Found { file, entry });
-fields!(Listing { entries, end, until, directory, next });
+fields!(Listing { entries, end, until, directory, next, version, is_known });
 fields!(Span { cookie, until });
 fields!(ListingEntry { file, kind, cookie, name, entry });
 
@@ -193,7 +194,9 @@ operations! {
     GetAttr = 2 pure { file: FileId }
     Access = 3 pure { who: Who<'a>, file: FileId, mask: u32 }
     ReadLink = 4 pure { file: FileId }
-    ReadDirectory = 5 pure { who: Who<'a>, file: FileId, span: Span, bytes: u32, plus: Plus }
+    ReadDirectory = 62 pure {
+        who: Who<'a>, file: FileId, span: Span, bytes: u32, plus: Plus, known: Option<ListingVersion>,
+    }
     GetXattr = 6 pure { who: Who<'a>, file: FileId, name: &'a [u8] }
     ListXattr = 7 pure { who: Who<'a>, file: FileId }
     Space = 8 pure {}

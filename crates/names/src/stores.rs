@@ -8,12 +8,13 @@
 use crate::keys::{self, Table};
 use crate::manager::{Manager, Origin};
 use crate::permissions::Who;
-use crate::record::Retired;
+use crate::record::{Inode, Retired};
 use crate::transaction::{Effect, Transaction};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use store::Append;
-use wire::field::encoded;
-use wire::{Errno, NodeId, Wall};
+use wire::field::{Field, encoded};
+use wire::{BlockMap, Decoder, Errno, Home, NodeId, Placement, Wall};
 
 impl Manager {
     /// The servers that are retired, for other managers.
@@ -34,6 +35,36 @@ impl Manager {
             return Ok(None);
         }
         Ok(self.change(Origin { client: 0, now }, |t| t.hear_retired(heard))?.1)
+    }
+
+    /// Of at most `count` files of a site after the one with this key: how many have bytes on these disks, one bit
+    /// each; and the key of the last, if there may be more.
+    pub(crate) fn files_on(
+        &self,
+        disks: &BTreeMap<NodeId, u32>,
+        site: u8,
+        after: Option<&[u8]>,
+        count: usize,
+    ) -> Result<(u64, Option<Vec<u8>>), Errno> {
+        let prefix = keys::table(site, Table::Inode);
+        let end = [site, Table::Inode as u8 + 1];
+        let start = after.map_or(Bound::Included(&prefix[..]), Bound::Excluded);
+        let records = self.store.range((start, Bound::Excluded(&end[..])), count);
+        let records = records.map_err(|_| Errno::EIO)?;
+        let is_on = |value: &[u8]| {
+            let inode = Inode::take(&mut Decoder::new(value)).ok()?;
+            let layout = inode.regular()?.layout;
+            let map = BlockMap::new(&layout, &[]);
+            let mut columns = (0..layout.width()).zip(layout.homes());
+            Some(columns.any(|(column, Home { server, disk })| {
+                let is_gone = disks.get(&server).is_some_and(|bits| bits >> disk & 1 == 1);
+                let by_formula = layout.placement == Placement::Formula;
+                is_gone && (!by_formula || map.object_bytes(column, inode.attr.size) > 0)
+            }))
+        };
+        let found = records.iter().filter(|(_, value)| is_on(value) == Some(true)).count() as u64;
+        let last = records.last().filter(|_| records.len() == count);
+        Ok((found, last.map(|(key, _)| key.to_vec())))
     }
 }
 

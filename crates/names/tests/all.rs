@@ -8,6 +8,7 @@ mod describe;
 mod duplicates;
 mod imports;
 mod lineage;
+mod listings;
 mod locks;
 mod model;
 mod posix;

@@ -34,6 +34,8 @@ pub const STAGING_BYTES: usize = 8 * 1024;
 pub const FRAGMENTS_MAX: u32 = 1024;
 /// Most bytes of names and entries in one answer to READDIR or READDIRPLUS, as FSINFO prefers: more is cut.
 pub const LISTING_BYTES_MAX: u32 = 64 * 1024;
+/// Bytes of answers to READDIR and READDIRPLUS that a server keeps: 256 of 32 KiB, with 200 names each.
+pub const KEPT_LISTINGS_BYTES: usize = 8 << 20;
 
 /// Most replies that the duplicate-request cache keeps: a client retransmits over a new connection what the old one had
 /// under way, at most some hundred calls; this is for a hundred such clients.

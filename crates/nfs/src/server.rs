@@ -18,6 +18,7 @@
 
 mod data;
 mod execution;
+mod kept_listings;
 mod listing;
 mod locking;
 mod monitoring;
@@ -37,6 +38,7 @@ use crate::locks::{Beginning, LockTable};
 use crate::portmap::Service;
 use crate::v3::{Fattr, Handle, Status, WccData};
 use execution::Asker;
+use kept_listings::KeptListings;
 use mounting::Mounts;
 use node::bugs::{Bug, Bugs};
 use node::rings::{Caller, FileOp, FileReply};
@@ -62,6 +64,7 @@ pub struct Server {
     mounts: RefCell<Mounts>,
     open_files: RefCell<OpenFiles>,
     locks: RefCell<LockTable>,
+    listings: RefCell<KeptListings>,
     now: Cell<(Time, Wall)>,
 }
 
@@ -78,6 +81,7 @@ impl Server {
             mounts: RefCell::default(),
             open_files: RefCell::default(),
             locks: RefCell::new(LockTable::new(key, Beginning::default())),
+            listings: RefCell::default(),
             now: Cell::default(),
         }
     }

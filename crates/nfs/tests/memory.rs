@@ -3,7 +3,7 @@
 use endpoint::Frames;
 use node::rings::{Caller, DirectoryEntry, FileOp, FileReply, Handle, Name, Rights, VolumeSpace};
 use std::collections::BTreeMap;
-use wire::{Attr, Errno, FileId, FileKind, SetAttr, SetTime, Wall, Wcc};
+use wire::{Attr, Errno, FileId, FileKind, ListingVersion, NodeId, SetAttr, SetTime, Wall, Wcc};
 
 #[derive(Default)]
 struct Node {
@@ -30,6 +30,9 @@ pub struct Memory {
     pub broken: Option<Errno>,
     /// Changes of names that were executed.
     pub changes: usize,
+    /// Listings, and those of them that were as the server had them.
+    pub listed: usize,
+    pub unchanged: usize,
 }
 
 impl Memory {
@@ -54,6 +57,8 @@ impl Memory {
             busy: None,
             broken: None,
             changes: 0,
+            listed: 0,
+            unchanged: 0,
         }
     }
 
@@ -245,6 +250,7 @@ impl Memory {
         cookie: u64,
         bytes: u32,
         plus: bool,
+        known: Option<ListingVersion>,
     ) -> Result<FileReply, Errno> {
         let node = self.node(file)?;
         let mut names: Vec<(u64, Vec<u8>, FileId)> =
@@ -262,7 +268,15 @@ impl Memory {
             let (name, kind, attr) = (name.into(), attr.kind, plus.then_some(attr));
             entries.push(DirectoryEntry { file, name, kind, cookie, attr });
         }
-        Ok(FileReply::Entries { entries, end })
+        let all = format!("{entries:?} {end} {:?}", self.attr(file)?);
+        let number = u64::from(wire::checksum::crc32c(all.as_bytes()));
+        let version = Some(ListingVersion { manager: NodeId(1), incarnation: 1, number });
+        self.listed += 1;
+        if known == version {
+            self.unchanged += 1;
+            return Ok(FileReply::Unchanged);
+        }
+        Ok(FileReply::Listed { entries, end, version })
     }
 
     /// Does what the ring asks.
@@ -360,8 +374,8 @@ impl Memory {
                 Ok(FileReply::Written(bytes.len() as u32))
             }
             FileOp::Fsync { file, .. } | FileOp::FsyncDirectory { file } => self.sync(file),
-            FileOp::ListDirectory { file, cookie, bytes, with_attributes } => {
-                self.list(file, cookie, bytes, with_attributes)
+            FileOp::ListDirectory { file, cookie, bytes, with_attributes, known } => {
+                self.list(file, cookie, bytes, with_attributes, known)
             }
             FileOp::StatFs => {
                 let files = self.nodes.len() as u64;

@@ -508,3 +508,32 @@ fn a_listing_goes_on_where_it_stopped() {
     let handle = third.handle.unwrap().0.to_vec();
     assert_eq!(Some(pair.attr(&handle)), third.attributes);
 }
+
+/// The manager says so; each other request is another listing.
+#[test]
+fn a_listing_that_is_unchanged_is_answered_as_before() {
+    let mut pair = Pair::new("/ *(rw)");
+    let files: Vec<_> = (0..20).map(|number| pair.file(&format!("name-{number:03}"))).collect();
+    let root = pair.root();
+    let dir = Handle(&root);
+    let list = |pair: &mut Pair, maxcount, is_unchanged: bool| {
+        let (cookie, verifier, dircount) = (0, [0; 8], maxcount);
+        let args = ReaddirplusArgs { dir, cookie, verifier, dircount, maxcount };
+        let before = (pair.memory.listed, pair.memory.unchanged);
+        let (results, _) = pair.call(Args::Readdirplus(args), &[]);
+        let unchanged = before.1 + usize::from(is_unchanged);
+        assert_eq!((pair.memory.listed, pair.memory.unchanged), (before.0 + 1, unchanged));
+        results
+    };
+    let first = list(&mut pair, 8192, false);
+    assert_eq!(list(&mut pair, 8192, true), first);
+    assert_ne!(list(&mut pair, 2000, false), first);
+    let attributes = Sattr { mode: Some(0o600), ..Sattr::default() };
+    let set = SetattrArgs { object: Handle(&files[3]), attributes, guard: None };
+    assert_eq!(pair.status(Args::Setattr(set)), Status::Ok);
+    let second = list(&mut pair, 8192, false);
+    assert_ne!(second, first);
+    assert_eq!(list(&mut pair, 8192, true), second);
+    pair.file("another");
+    assert_ne!(list(&mut pair, 8192, false), second);
+}

@@ -122,6 +122,7 @@ bugs! {
     ForwardedTwice = 90, "nfs: a call that comes again from a filter is executed again.";
     ForwardsMistaken = 91, "nfs: a filter gives the reply of a manager to another call than that it belongs to.";
     OwnBytesForgotten = 92, "nfs: a filter forwards calls about files whose bytes only it has.";
+    ListingKept = 93, "names: a listing is called unchanged although a file in it has changed.";
     PageSumIgnored = 70, "store: pages of the checkpoint are not verified.";
 }
 

@@ -5,15 +5,16 @@
 //! Rings are bounded queues of owned entries. A frame in an entry belongs to the world until the entry's completion is
 //! read; completions may come in any order. The world never calls into a service, a service never waits in the world.
 
+mod answers;
 mod locks;
 mod meta;
 
 use endpoint::{Frame, FrameMut};
 use std::fmt;
 use std::sync::Arc;
-use wire::field::fields;
-use wire::{Attr, CallId, Errno, FileId, ObjectId, SetAttr, Wall, Wcc};
+use wire::{Attr, CallId, Errno, FileId, ListingVersion, ObjectId, SetAttr, Wall, Wcc};
 
+pub use answers::{DirectoryEntry, VolumeSpace};
 pub use locks::{Lock, LockKind};
 pub use meta::{MetaDone, MetaError, MetaOp, MetaRequest, MetaRoom, MetaWork, StoreId};
 
@@ -501,12 +502,14 @@ pub enum FileOp {
         guard: Option<Wall>,
         call: Option<CallId>,
     },
-    /// Entries as of [`ReadDirectory`](FileOp::ReadDirectory), of a directory that is not open.
+    /// Entries as of [`ReadDirectory`](FileOp::ReadDirectory), of a directory that is not open; `Unchanged` where these
+    /// are as of the version that the asker has of them.
     ListDirectory {
         file: FileId,
         cookie: u64,
         bytes: u32,
         with_attributes: bool,
+        known: Option<ListingVersion>,
     },
     /// The application gave up on an earlier operation: it ends with EINTR if it still waits. Answered at once, and
     /// never waits behind other operations.
@@ -514,35 +517,6 @@ pub enum FileOp {
         front: u64,
     },
 }
-
-/// One entry of a directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DirectoryEntry {
-    /// The file; its inode number.
-    pub file: FileId,
-    /// Its name.
-    pub name: Name,
-    /// Its type.
-    pub kind: wire::FileKind,
-    /// Position for the next read; stable as long as the entry exists.
-    pub cookie: u64,
-    /// With attributes when they were asked for.
-    pub attr: Option<Attr>,
-}
-
-/// Room in a volume.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct VolumeSpace {
-    /// Bytes of storage.
-    pub total_bytes: u64,
-    /// Bytes free.
-    pub free_bytes: u64,
-    /// Files that exist.
-    pub files: u64,
-    /// Files that may still be made.
-    pub free_files: u64,
-}
-fields!(VolumeSpace { total_bytes, free_bytes, files, free_files });
 
 /// The result of a file operation.
 #[derive(Debug)]
@@ -572,6 +546,13 @@ pub enum FileReply {
         entries: Vec<DirectoryEntry>,
         end: bool,
     },
+    /// Of a directory that is not open. Without a version they may change unnoticed.
+    Listed {
+        entries: Vec<DirectoryEntry>,
+        end: bool,
+        version: Option<ListingVersion>,
+    },
+    Unchanged,
     Space(VolumeSpace),
     Lock(Lock),
     Offset(u64),

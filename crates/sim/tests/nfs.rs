@@ -13,7 +13,7 @@ const NFS_MANAGERS: &str = include_str!("../../../experiments/nfs-managers.toml"
 const SEEDS_MAX: u64 = 10;
 
 /// Bugs that they notice, and where.
-const FOUND: [(Bug, &str); 15] = [
+const FOUND: [(Bug, &str); 16] = [
     (Bug::ChangeDuplicated, NFS_CLIENTS),
     (Bug::CallsMistaken, NFS_CLIENTS),
     (Bug::EntrySkipped, NFS_CLIENTS),
@@ -24,6 +24,7 @@ const FOUND: [(Bug, &str); 15] = [
     (Bug::GuardIgnored, NFS_CLIENTS),
     (Bug::ExclusiveTwice, NFS_CLIENTS),
     (Bug::SourceNameKept, NFS_CLIENTS),
+    (Bug::ListingKept, NFS_CLIENTS),
     (Bug::PartNotFinished, NFS_MANAGERS),
     (Bug::StaleTableAccepted, NFS_MANAGERS),
     (Bug::ForwardedTwice, NFS_FILTER),

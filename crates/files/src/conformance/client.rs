@@ -429,9 +429,10 @@ impl<A: Ask> Client<A> {
 
     /// The entries of a directory that is not open, as many as fit in 64 KiB.
     pub async fn list_closed(&self, file: FileId) -> Result<Vec<DirectoryEntry>, Errno> {
-        let op = FileOp::ListDirectory { file, cookie: 0, bytes: 65_536, with_attributes: true };
+        let (cookie, bytes, with_attributes, known) = (0, 65_536, true, None);
+        let op = FileOp::ListDirectory { file, cookie, bytes, with_attributes, known };
         match self.ask(op).await? {
-            FileReply::Entries { entries, .. } => Ok(entries),
+            FileReply::Listed { entries, .. } => Ok(entries),
             other => unexpected(other),
         }
     }

@@ -20,7 +20,9 @@ use crate::unnamed::Unnamed;
 use node::rings::VolumeSpace;
 use wire::field::Field;
 use wire::limits::PATH_BYTES_MAX;
-use wire::{Attr, Decoder, Errno, FileId, FileKind, Fragment, Home, NodeId, SetAttr};
+use wire::{
+    Attr, Decoder, Errno, FileId, FileKind, Fragment, Home, ListingVersion, NodeId, SetAttr,
+};
 
 const LARGE: Style = Style { room: REPLY_BYTES_MAX, deadline: Some(DEADLINE) };
 const BACKUP: Style = Style { room: BACKUP_REPLY_BYTES_MAX, deadline: Some(DEADLINE) };
@@ -281,13 +283,26 @@ impl Client {
         bytes: usize,
         plus: Plus,
     ) -> Result<Listing, Errno> {
+        self.read_directory_again(who, file, span, bytes, plus, None).await
+    }
+
+    /// The same of a part that the caller has as of the version `known`: where that still holds nothing else is said.
+    pub async fn read_directory_again(
+        &self,
+        who: &Who<'_>,
+        file: FileId,
+        span: impl Into<Span>,
+        bytes: usize,
+        plus: Plus,
+        known: Option<ListingVersion>,
+    ) -> Result<Listing, Errno> {
         let bytes = bytes.clamp(1024, LISTING_BYTES_MAX);
         let style = Style { room: bytes + LISTING_HEAD_BYTES, ..SMALL };
         let (mut span, bytes) = (span.into(), bytes as u32);
         loop {
-            let operation = Operation::ReadDirectory { who: *who, file, span, bytes, plus };
+            let operation = Operation::ReadDirectory { who: *who, file, span, bytes, plus, known };
             let listing: Listing = decoded(self.ask(operation, style).await?)?;
-            if !listing.end && listing.entries.is_empty() {
+            if !listing.end && !listing.is_known && listing.entries.is_empty() {
                 span = listing.next.into();
                 continue;
             }

@@ -5,6 +5,7 @@ use super::layouts::Asker;
 use crate::attributes::is_truncation;
 use crate::foreign::Stop;
 use crate::limits::{CHANGES_MAX, CLAIMS_AT_ONCE, DEADLINE, LISTING_BYTES_MAX};
+use crate::listings::Part;
 use crate::locks::{IN_GRACE, LockOutcome, LockOwner, LockTarget};
 use crate::manager::Once;
 use crate::objects::{Objects, ObjectsOf};
@@ -17,7 +18,7 @@ use node::rings::{Lock, LockKind, MetaRoom, VolumeSpace};
 use node::{Bug, Either, Request, both, race};
 use std::rc::Rc;
 use wire::field::encoded;
-use wire::{Errno, FileId, NodeId, SetAttr};
+use wire::{Errno, FileId, ListingVersion, NodeId, SetAttr};
 
 /// Files that a volume may have beside those it has: serial numbers are 56 bits.
 const FREE_FILES: u64 = 1 << 48;
@@ -135,10 +136,24 @@ impl<O: Objects> Service<O> {
             self.soon_quiet(*file).await?;
             self.heal(*file).await?;
         }
-        self.manager.borrow().try_read(client, |transaction| {
+        let manager = self.manager.borrow();
+        manager.try_read(client, |transaction| {
             transaction.check_route(operation, call)?;
-            read(transaction, client, operation)
+            match *operation {
+                Operation::ReadDirectory { ref who, file, span, bytes, plus, known } => {
+                    let part =
+                        Part { file, span, bytes: bytes.min(LISTING_BYTES_MAX as u32), plus };
+                    let listing = manager
+                        .list(transaction, who, part, known, |number| self.version(number))?;
+                    Ok(Outcome::Listing(listing).encode())
+                }
+                _ => read(transaction, client, operation),
+            }
         })
+    }
+
+    fn version(&self, number: u64) -> ListingVersion {
+        ListingVersion { manager: self.cx.id(), incarnation: self.cx.incarnation(), number }
     }
 
     /// A change that waits for nothing but the log.
@@ -438,10 +453,6 @@ fn read(transaction: &Transaction<'_>, client: u64, operation: &Operation<'_>) -
             Outcome::Done
         }
         ReadLink { file } => Outcome::Bytes(transaction.read_link(*file)?.into()),
-        ReadDirectory { who, file, span, bytes, plus } => {
-            let bytes = (*bytes as usize).min(LISTING_BYTES_MAX);
-            Outcome::Listing(transaction.read_directory(who, *file, *span, bytes, *plus)?)
-        }
         GetXattr { who, file, name } => Outcome::Bytes(transaction.get_xattr(who, *file, name)?),
         ListXattr { who, file } => Outcome::Bytes(transaction.list_xattr(who, *file)?),
         Fragments { file, unit, count } => {

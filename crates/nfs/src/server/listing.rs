@@ -4,6 +4,7 @@
 //! client began.
 
 use super::Context;
+use super::kept_listings::Request;
 use crate::cookies::{self, Listing};
 use crate::handle::HANDLE_BYTES;
 use crate::v3::{AttrFailure, Handle, Outcome, ReaddirArgs, ReaddirplusArgs, Status};
@@ -68,19 +69,27 @@ async fn fill(
     head: &[u8],
     (count, dircount): (u32, Option<u32>),
 ) -> Result<Vec<u8>, Status> {
+    let export = context.export.number();
+    let request = Request { export, directory: file, cookie, count, dircount };
+    let kept = context.server.listings.borrow_mut().get(&request);
     let with_attributes = dircount.is_some();
     // an entry with attributes takes more in the reply than at the manager
     let asked = if with_attributes { count / 5 * 4 } else { count };
     let bytes = asked.clamp(cookies::MIN_LISTING_BYTES, crate::limits::LISTING_BYTES_MAX);
-    let op = FileOp::ListDirectory { file, cookie, bytes, with_attributes };
-    let listed = context.ask_with_wcc(op).await?;
-    let (FileReply::Entries { entries, end }, seen) = listed else {
-        return Err(Status::ServerFault);
+    let known = kept.as_ref().map(|kept| kept.version);
+    let op = FileOp::ListDirectory { file, cookie, bytes, with_attributes, known };
+    let (entries, end, version, attributes) = match (context.ask_with_wcc(op).await?, kept) {
+        ((FileReply::Unchanged, _), Some(kept)) => return Ok([head, &kept.results].concat()),
+        ((FileReply::Listed { entries, end, version }, seen), _) => {
+            (entries, end, version, seen.first().and_then(|seen| seen.after))
+        }
+        _ => return Err(Status::ServerFault),
     };
-    let attributes = seen.first().and_then(|seen| seen.after);
+    let mut results = Vec::with_capacity(head.len() + bytes as usize);
+    results.extend_from_slice(head);
     let mut listing = match dircount {
-        Some(dircount) => Listing::readdirplus(head.to_vec(), attributes, dircount, count)?,
-        None => Listing::readdir(head.to_vec(), attributes, count)?,
+        Some(dircount) => Listing::readdirplus(results, attributes, dircount, count)?,
+        None => Listing::readdir(results, attributes, count)?,
     };
     let mut pushed = 0;
     for listed in &entries {
@@ -94,5 +103,7 @@ async fn fill(
         }
         pushed += 1;
     }
-    listing.finish(end && pushed == entries.len())
+    let results = listing.finish(end && pushed == entries.len())?;
+    context.server.listings.borrow_mut().set(request, version, &results[head.len()..]);
+    Ok(results)
 }
