@@ -8,9 +8,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Most descriptors that one [`Poller::wait`] reports; the rest is reported by the next.
-const EVENTS_MAX: usize = 64;
-
 /// An epoll set, level-triggered but for what is added as an [edge](Poller::add_edge). Clones name the same set; it is
 /// itself a descriptor that can be put into another.
 #[derive(Clone, Debug)]
@@ -32,6 +29,8 @@ pub struct Ready {
 impl Poller {
     /// The name of what has none.
     pub(crate) const NAMELESS: u64 = u64::MAX;
+    /// Most descriptors that one [`wait`](Poller::wait) reports; the rest is reported by the next.
+    pub(crate) const READY_MAX: usize = 64;
 
     /// An empty set.
     pub fn new() -> io::Result<Poller> {
@@ -92,7 +91,7 @@ impl Poller {
         }
         let span =
             span.map(|s| Timespec { tv_sec: s.as_secs() as i64, tv_nsec: s.subsec_nanos().into() });
-        let mut space = [std::mem::MaybeUninit::<Event>::uninit(); EVENTS_MAX];
+        let mut space = [std::mem::MaybeUninit::<Event>::uninit(); Poller::READY_MAX];
         match epoll::wait(&*self.0, &mut space, span.as_ref()) {
             Ok((ready, _)) => into.extend(ready.iter().map(|e| named(*e))),
             Err(rustix::io::Errno::INTR) => {}
@@ -104,7 +103,7 @@ impl Poller {
     /// `epoll_wait` counts milliseconds, and `rustix` calls nothing else for short spans: who is to be called in 100 us
     /// would sleep ten times as long.
     fn wait_precisely(&self, span: Duration, into: &mut Vec<Ready>) -> rustix::io::Result<()> {
-        let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS_MAX];
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; Poller::READY_MAX];
         let span = libc::timespec {
             tv_sec: span.as_secs() as libc::time_t,
             tv_nsec: span.subsec_nanos().into(),
@@ -114,7 +113,15 @@ impl Poller {
         let count = unsafe {
             let (fd, events) = (self.0.as_raw_fd(), events.as_mut_ptr());
             let none = std::ptr::null::<libc::sigset_t>();
-            libc::syscall(libc::SYS_epoll_pwait2, fd, events, EVENTS_MAX, &raw const span, none, 0)
+            libc::syscall(
+                libc::SYS_epoll_pwait2,
+                fd,
+                events,
+                Self::READY_MAX,
+                &raw const span,
+                none,
+                0,
+            )
         };
         if count < 0 {
             let error = io::Error::last_os_error();

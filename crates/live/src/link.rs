@@ -115,6 +115,8 @@ pub struct Links {
     scanned_at: Time,
     published_at: Time,
     must_scan: bool,
+    /// The wait that has just ended told that there is nothing.
+    told: bool,
     /// Whether the last step put the scan off.
     put_off: bool,
     /// Whether a socket is read in each step, because something may have come.
@@ -144,6 +146,7 @@ impl Links {
             scanned_at: Time::ZERO,
             published_at: Time::ZERO,
             must_scan: true,
+            told: false,
             put_off: false,
             must_ask: false,
             next_provisional: PROVISIONAL_FIRST,
@@ -197,7 +200,8 @@ impl Links {
 
     /// Moves what can be moved without waiting, a bounded number of messages; whether anything moved.
     pub fn step(&mut self, endpoint: &mut Endpoint, now: Time) -> io::Result<bool> {
-        let due = self.must_scan || now >= self.scanned_at + SCAN_SPAN;
+        let span = if self.is_alone() { SCAN_SPAN_ALONE } else { SCAN_SPAN };
+        let due = self.must_scan || now >= self.scanned_at + span;
         // Messages that came through shared memory go first, but not twice in a row.
         let put_off = due && !self.put_off && self.has_arrived();
         self.put_off = put_off;
@@ -237,6 +241,11 @@ impl Links {
             }
         }
         Ok(())
+    }
+
+    /// Whether it has no connection, and none is being made.
+    fn is_alone(&self) -> bool {
+        self.channels.iter().all(|channel| matches!(channel.kind, Kind::Listener(..)))
     }
 
     fn has_arrived(&self) -> bool {
@@ -343,9 +352,14 @@ impl Links {
         self.channels.wait(span)
     }
 
+    /// The node is awake again, by something else: the set has nothing.
+    pub fn note_nothing(&mut self) {
+        self.told = true;
+    }
+
     /// The node is awake again.
     pub fn after_sleep(&mut self) {
-        self.must_scan = true;
+        self.must_scan |= !std::mem::take(&mut self.told);
         for at in 0..self.channels.len() {
             if let Some(Channel { kind: Kind::Shared(link), .. }) = self.channels.get(at) {
                 link.after_sleep();

@@ -8,6 +8,8 @@ pub const ACCEPTS_PER_TURN: usize = 64;
 pub const BACKLOG: i32 = 1024;
 /// Reads of one connection in one turn: half a MiB.
 pub const READS_PER_TURN: usize = 8;
+/// Reads of the one connection that is busy until others are looked at: they wait for so many calls more.
+pub const HOT_READS: u32 = 4;
 /// Full outputs of one connection in one turn: four MiB.
 pub const WRITES_PER_TURN: usize = 8;
 /// Pieces of one gathered write: 31 values with what stands between them.

@@ -1,7 +1,7 @@
 //! The links as a device of a host.
 
 use super::{LinkEvent, Links};
-use crate::device::Poller;
+use crate::device::{Poller, Ready};
 use crate::host::Device;
 use node::Node;
 use std::io;
@@ -34,6 +34,13 @@ impl Device for Links {
 
     fn before_sleep(&mut self) -> bool {
         Links::before_sleep(self)
+    }
+
+    fn woken(&mut self, ready: &[Ready]) {
+        let is_ours = |one: &Ready| one.name == Poller::NAMELESS;
+        if !ready.is_empty() && !ready.iter().any(is_ours) && ready.len() < Poller::READY_MAX {
+            self.note_nothing();
+        }
     }
 
     fn after_sleep(&mut self) {

@@ -75,6 +75,8 @@ pub const LOOK_SPAN_MAX: Duration = Duration::from_secs(1);
 pub const HOT_SPAN: Duration = Duration::from_micros(200);
 /// How often a busy node asks the kernel about all the others.
 pub const SCAN_SPAN: Duration = Duration::from_micros(20);
+/// The same of a busy node that has no connection, nor one that is being made: how much later it accepts one.
+pub const SCAN_SPAN_ALONE: Duration = Duration::from_millis(1);
 /// How old the counters that others see may be.
 pub const PUBLISH_SPAN: Duration = Duration::from_millis(100);
 /// A sleeping node looks this often for entries that its peers have released: seldom, because each look is a wake-up,
