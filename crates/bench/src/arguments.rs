@@ -2,11 +2,11 @@
 
 #![allow(missing_docs)] // the documentation of a flag is its help
 
-use crate::policy::PulsePolicy;
 use clap::{Args, Subcommand, ValueEnum};
 use live::link::Address;
 use std::path::PathBuf;
 use trapeze::flags::Wait;
+use trapeze::pulses::PulsePolicy;
 use trapeze::size::Size;
 
 /// Bytes of a call to the mount.
@@ -72,7 +72,8 @@ pub struct Exchange {
 
 #[derive(Clone, Debug, Args)]
 pub struct Pulse {
-    /// How payloads move: sf, fixed:BYTES, adaptive or adaptive:LEAST; may be repeated. Default: one of each and more
+    /// How payloads move: sf, fixed:BYTES, adaptive (measured here) or adaptive:LEAST; may be repeated. Default: sf,
+    /// fixed ones of 4K to 128K, and adaptive
     #[arg(long = "policy", value_name = "POLICY")]
     pub policies: Vec<PulsePolicy>,
     /// Processors of the two sides

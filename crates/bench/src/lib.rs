@@ -16,7 +16,6 @@ pub mod nfs;
 pub mod pass;
 pub mod peer;
 pub mod place;
-pub mod policy;
 pub mod protocols;
 pub mod pulse;
 pub mod regions;

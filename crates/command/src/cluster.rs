@@ -17,6 +17,7 @@ use trapeze::incarnation;
 use trapeze::lending::Lending;
 use trapeze::machine::{self, MachineError, Setup};
 use trapeze::new_disk;
+use trapeze::pulses::PulsePolicy;
 use trapeze::random;
 use wire::{NodeId, VolumeId};
 
@@ -242,6 +243,7 @@ pub fn init(arguments: &cli::Init) -> Result<()> {
         insecure: arguments.insecure,
         store: Some(dir.join("store")),
         scrub: arguments.scrubbing.scrub,
+        pulses: PulsePolicy::default(),
         nfs: None,
         exports: Vec::new(),
         disks,
@@ -313,6 +315,7 @@ pub fn join(arguments: &cli::Join) -> Result<()> {
         insecure: token.key.is_none(),
         store,
         scrub: arguments.scrubbing.scrub,
+        pulses: PulsePolicy::default(),
         nfs: None,
         exports: Vec::new(),
         disks,
@@ -338,6 +341,7 @@ fn joining_setup(token: &Token, manager: &str) -> Setup {
         manager: (NodeId(MANAGER_NODE), manager.parse().into_iter().collect()),
         pool_bytes: 0,
         prefault: false,
+        pulses: PulsePolicy::default().0,
         lending: Lending::default(),
         wait: WaitPolicy::Block,
         quiet: true,

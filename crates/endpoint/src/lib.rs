@@ -18,6 +18,7 @@ pub mod memory;
 pub mod pulse;
 pub mod rings;
 pub mod shared;
+pub mod tuning;
 
 pub use filling::{Filling, is_fillable};
 pub use frames::{Frame, FrameMut, Frames};

@@ -13,6 +13,8 @@ pub const RING_ENTRIES: usize = 512;
 pub const INCOMING_ENTRIES: usize = 1024;
 /// Pieces of a scatter/gather list: 1 MiB in 32 KiB stripe units, once more for unaligned ends, and a margin.
 pub const GATHER_MAX: usize = 64;
+/// Lengths of payloads with pulses of their own: powers of two, 1 byte to the longest payload.
+pub const PAYLOAD_CLASSES: usize = wire::limits::PAYLOAD_BYTES_MAX.trailing_zeros() as usize + 1;
 
 const _: () = assert!(INCOMING_ENTRIES <= u16::MAX as usize);
 const _: () = assert!(RING_ENTRIES <= u16::MAX as usize);
@@ -20,4 +22,5 @@ const _: () =
     assert!(STRETCH_BYTES >= wire::limits::PAYLOAD_BYTES_MAX, "a longest payload in a run");
 const _: () = assert!(PAGE_BYTES.is_power_of_two());
 const _: () = assert!(GATHER_MAX > 0);
+const _: () = assert!(1 << (PAYLOAD_CLASSES - 1) >= wire::limits::PAYLOAD_BYTES_MAX);
 const _: () = assert!(GATHER_MAX <= STRETCH_BYTES / PAGE_BYTES);

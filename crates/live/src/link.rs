@@ -53,6 +53,7 @@ use crate::clock;
 use crate::device::Poller;
 use channels::{Channel, Channels, Kind};
 use endpoint::Endpoint;
+use endpoint::tuning::Pulses;
 use greeting::{Greeting, GreetingError};
 use hello::{Hello, Refusal};
 use limits::*;
@@ -104,6 +105,7 @@ pub struct Links {
     config: LinkConfig,
     pool: Option<Rc<SharedPool>>,
     adapter: Rc<AdapterShape>,
+    pulses: Pulses,
     directory: Directory,
     channels: Channels,
     peers: Peers,
@@ -136,6 +138,7 @@ impl Links {
             config,
             pool: pool.map(Rc::new),
             adapter: Rc::default(),
+            pulses: Pulses::default(),
             directory: Directory::default(),
             channels: Channels::new()?,
             peers: Peers::default(),
@@ -164,6 +167,15 @@ impl Links {
         shape.check()?;
         self.adapter = Rc::new(shape);
         Ok(())
+    }
+
+    /// How payloads move that are not all there yet, over connections that are made from now on; over adapters, all.
+    pub fn set_pulses(&mut self, pulses: Pulses) -> Result<(), ShapeError> {
+        self.pulses = pulses;
+        self.set_adapter(AdapterShape {
+            policy: adapter::policy(pulses),
+            ..(*self.adapter).clone()
+        })
     }
 
     /// This node's id: the configured or the given one.

@@ -18,6 +18,7 @@ fn shaped(shapes: [&AdapterShape; 2]) -> (Side, Side, tempfile::TempDir) {
 fn policies() -> impl Strategy<Value = Policy> {
     prop_oneof![
         Just(Policy::StoreForward),
+        Just(Policy::Tuned),
         (256usize..100_000).prop_map(|size| Policy::FixedAll { size }),
         (256usize..100_000, 256usize..100_000)
             .prop_map(|(send, receive)| Policy::Static { send, receive }),

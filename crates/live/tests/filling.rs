@@ -1,6 +1,8 @@
 //! Messages that are sent while they fill.
 
 use crate::sides::*;
+use endpoint::Pulse;
+use endpoint::tuning::Pulses;
 use live::clock;
 use live::link::LinkEvent;
 use std::time::Duration;
@@ -17,9 +19,14 @@ fn settle(a: &mut Side, b: &mut Side) -> usize {
     moves
 }
 
-/// Two sides that have heard of each other.
+/// Two sides that have heard of each other. The pulses are given: those that tune themselves depend on the machine.
 fn acquainted(transport: Transport) -> (Side, Side, tempfile::TempDir) {
+    acquainted_with(transport, Pulse::Adaptive { minimum: 4096 })
+}
+
+fn acquainted_with(transport: Transport, pulse: Pulse) -> (Side, Side, tempfile::TempDir) {
     let (mut a, mut b, directory) = pair(transport);
+    a.links.set_pulses(Pulses::Given(pulse)).unwrap();
     a.post_request(2, b"hello");
     until(&mut a, &mut b, |_, b| b.take().is_some());
     settle(&mut a, &mut b);
@@ -39,6 +46,21 @@ fn a_message_is_sent_while_it_fills() {
             b.links.after_sleep();
             a.fill(&filling, &data[part]);
         }
+        until(&mut a, &mut b, |_, b| b.endpoint.waiting() > 0);
+        assert_eq!(b.take().unwrap(), (data, trailer.to_vec()), "{transport:?}");
+        a.endpoint.end_filling(filling);
+    }
+}
+
+#[test]
+fn whole_pulses_wait_for_the_last_byte() {
+    for transport in [Transport::Shm, Transport::Tcp, Transport::Noise] {
+        let (mut a, mut b, _directory) = acquainted_with(transport, Pulse::Whole);
+        let (data, trailer) = (pattern(300_000), [7; 64]);
+        let filling = a.begin(2, &data, 100_000, &trailer);
+        a.fill(&filling, &data[100_000..299_999]);
+        assert_eq!(settle(&mut a, &mut b), 0, "{transport:?}: nothing comes");
+        a.fill(&filling, &data[299_999..]);
         until(&mut a, &mut b, |_, b| b.endpoint.waiting() > 0);
         assert_eq!(b.take().unwrap(), (data, trailer.to_vec()), "{transport:?}");
         a.endpoint.end_filling(filling);

@@ -4,7 +4,8 @@ use crate::cache::Reuse;
 use crate::direction::Direction;
 use wire::{NodeId, Token};
 
-/// A time in the driver's own unit (picoseconds in the simulator, nanoseconds live). The firmware only copies it.
+/// A time in the driver's own unit (picoseconds in the simulator, nanoseconds live); 0 is not known. The firmware
+/// copies it and takes differences of it.
 pub type Ticks = u64;
 
 /// An engine that moves bytes. The host's bus is half duplex, so both directions share one engine (HPDC'97 section 2).

@@ -25,6 +25,9 @@ pub enum Policy {
         /// Fewest bytes of a pulse to the host.
         receive: usize,
     },
+    /// As [`Policy::Adaptive`], with minima for each length of payload that follow from what transfers cost here
+    /// ([`endpoint::tuning`]). While more messages are on the adapter, a pulse is a whole buffer at least.
+    Tuned,
     /// Transfers of so many bytes on sinks and on the host's side of a send alike (HotI'99 Table 1, fixed pipeline).
     FixedAll {
         /// Bytes of a transfer.
@@ -47,20 +50,21 @@ impl Policy {
         Policy::Adaptive { send: minpulse, receive: minpulse }
     }
 
-    /// When a sink moves payload: to the link ([`Direction::ToNet`]), or to the host.
-    pub fn pulse(self, direction: Direction) -> Pulse {
+    /// When a sink moves payload: to the link ([`Direction::ToNet`]), or to the host. `None`: that is measured.
+    pub fn pulse(self, direction: Direction) -> Option<Pulse> {
         let chosen = |send, receive| match direction {
             Direction::ToNet => send,
             Direction::ToHost => receive,
         };
-        match self {
+        Some(match self {
             Policy::Static { send, receive } => Pulse::Fixed(chosen(send, receive)),
             Policy::Adaptive { send, receive } => {
                 Pulse::Adaptive { minimum: chosen(send, receive) }
             }
+            Policy::Tuned => return None,
             Policy::FixedAll { size } => Pulse::Fixed(size),
             Policy::StoreForward | Policy::Fragment { .. } | Policy::Functional => Pulse::Whole,
-        }
+        })
     }
 
     /// Most bytes of one transfer from the host.
@@ -246,7 +250,7 @@ impl Config {
                 send.min(receive)
             }
             Policy::FixedAll { size } | Policy::Fragment { size } => size,
-            Policy::StoreForward | Policy::Functional => 1,
+            Policy::StoreForward | Policy::Functional | Policy::Tuned => 1,
         }
     }
 

@@ -1,6 +1,7 @@
 //! The firmware: what the three engines do next.
 
 mod functional;
+mod timing;
 
 use crate::cache::PayloadCache;
 use crate::command::{
@@ -14,6 +15,7 @@ use crate::send::{Leaving, PostError, Send, Sending};
 use endpoint::IncomingTable;
 use functional::Turns;
 use std::collections::VecDeque;
+use timing::Timing;
 
 /// Counters of an adapter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -85,6 +87,8 @@ pub struct Nic {
     holding: bool,
     log: Log,
     counters: Counters,
+    /// Of payloads to the link, and of those to the host.
+    timing: [Timing; 2],
 }
 
 impl Nic {
@@ -107,6 +111,7 @@ impl Nic {
             holding: false,
             log: Log::new(config.log),
             counters: Counters::default(),
+            timing: timing::both(),
             config,
         })
     }
@@ -216,7 +221,10 @@ impl Nic {
             (Engine::NetReceive, _) => self.came(kind, bytes, payload),
         }
         while let Some(ended) = self.receiving.settle(&self.cache) {
-            ended.into_iter().for_each(|action| self.deliver(action));
+            ended.into_iter().for_each(|action| self.deliver(action, now));
+        }
+        if engine == Engine::NetSend {
+            self.end_timing_to_net(now);
         }
     }
 
@@ -226,9 +234,10 @@ impl Nic {
     }
 
     /// The link is done with the buffer that left first of those that it keeps. Panics when it keeps none.
-    pub fn released(&mut self) {
+    pub fn released(&mut self, now: Ticks) {
         let buffer = self.with_link.pop_front().expect("the link kept a buffer");
         self.cache.sink_done(buffer);
+        self.end_timing_to_net(now);
     }
 
     /// The next action; `None` is to wait. `engines` are the counters of the active transfers.
@@ -280,14 +289,14 @@ impl Nic {
         let leaving = transfer.packet.number == self.sending.leaving;
         let idle = self.active(Engine::NetSend).is_none();
         let stream = &self.sending.slot_at(transfer.slot).stream;
-        let pulse = self.config.policy.pulse(Direction::ToNet);
+        let pulse = self.pulse(Direction::ToNet, transfer.packet.total);
         if leaving && idle { stream.watch(pulse, transfer.bytes) } else { None }
     }
 
     fn watch_coming(&self, transfer: &Transfer) -> Option<usize> {
         let idle = self.active(Engine::HostDma).is_none();
         let stream = self.receiving.only_stream().filter(|_| idle)?;
-        stream.watch(self.config.policy.pulse(Direction::ToHost), transfer.bytes)
+        stream.watch(self.pulse(Direction::ToHost, transfer.packet.total), transfer.bytes)
     }
 
     /// The resource-centred loop: which engines are idle, and how can they be used (HPDC'97 Figure 3).
@@ -323,6 +332,9 @@ impl Nic {
 
     fn fetch(&mut self) -> Option<Transfer> {
         let number = self.sending.next_fetch()?;
+        if self.sending.slot(number).stream.source_started == 0 {
+            self.begin_timing_to_net(number);
+        }
         let slot = self.sending.index(number);
         let entry = self.sending.slot(number);
         let (unit, offset, bytes) = entry.stream.start_source(self.config.policy.fetch_bytes_max());
@@ -342,7 +354,8 @@ impl Nic {
     }
 
     fn deposit(&mut self) -> Option<Transfer> {
-        let pulse = self.config.policy.pulse(Direction::ToHost);
+        let total = self.receiving.going()?.packet.total;
+        let pulse = self.pulse(Direction::ToHost, total);
         let moved = self.moved_of_going();
         let (what, bytes) = self.receiving.next_going(pulse, moved)?;
         let arrived = self.receiving.going()?;
@@ -381,7 +394,11 @@ impl Nic {
         let own =
             fetch.is_some_and(|t| t.direction == Direction::ToNet && t.packet.number == number);
         let moved = if own { self.moved[Engine::HostDma as usize] } else { 0 };
-        let what = self.sending.next_leaving(self.config.policy.pulse(Direction::ToNet), moved)?;
+        if self.sending.is_empty() {
+            return None;
+        }
+        let pulse = self.pulse(Direction::ToNet, self.sending.total(number));
+        let what = self.sending.next_leaving(pulse, moved)?;
         let (slot, costs) = (self.sending.index(number), self.config.costs);
         let entry = self.sending.slot(number);
         let packet = entry.packet();
@@ -434,6 +451,7 @@ impl Nic {
             Admit::Slot(slot) => {
                 self.receiving.arrivals.pop_front();
                 self.receiving.take(packet, slot);
+                self.begin_timing_to_host(packet.total);
                 self.holding = false;
                 return self.net_receive();
             }
@@ -499,8 +517,9 @@ impl Nic {
         }
     }
 
-    fn deliver(&mut self, action: Action) {
+    fn deliver(&mut self, action: Action, now: Ticks) {
         let Action::Deliver { packet, landed, .. } = action else { return };
+        self.end_timing_to_host(now);
         self.counters.delivered += 1;
         self.counters.payloads_discarded += u64::from(packet.total > landed);
         self.notices.push_back(action);

@@ -99,6 +99,16 @@ impl Sending {
         self.leaving == self.posted
     }
 
+    /// Whether messages wait behind the one that is leaving.
+    pub fn has_more(&self) -> bool {
+        self.posted > self.leaving + 1
+    }
+
+    /// Payload bytes of the message `number`.
+    pub fn total(&self, number: u64) -> usize {
+        self.slots[self.index(number)].message.total
+    }
+
     /// Adds a message; units of its payload are at most `unit` bytes.
     pub fn post(&mut self, send: Send, pieces: &[Piece], unit: usize) -> Result<u64, PostError> {
         if self.room() == 0 {

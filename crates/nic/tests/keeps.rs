@@ -32,9 +32,9 @@ fn a_buffer_that_left_is_filled_again_only_when_the_link_lets_go() {
         (1, 1),
         "the host's frame is free, the buffer is not"
     );
-    nic.released();
+    nic.released(0);
     assert_eq!((drive(&mut nic), nic.with_link()), (1, 1));
-    nic.released();
+    nic.released(0);
     assert_eq!(nic.cache().state(0), State::Free);
 }
 
@@ -47,7 +47,7 @@ fn a_payload_longer_than_memory_goes_on_with_each_buffer_that_is_let_go() {
     let mut left = drive(&mut nic);
     let mut released = 0;
     while nic.with_link() > 0 {
-        nic.released();
+        nic.released(0);
         released += 1;
         left += drive(&mut nic);
     }

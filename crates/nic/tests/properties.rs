@@ -10,6 +10,7 @@ fn policies() -> impl Strategy<Value = Policy> {
     prop_oneof![
         Just(Policy::StoreForward),
         Just(Policy::Functional),
+        Just(Policy::Tuned),
         (1usize..5000, 1usize..5000).prop_map(|(send, receive)| Policy::Static { send, receive }),
         (1usize..5000, 1usize..5000).prop_map(|(send, receive)| Policy::Adaptive { send, receive }),
         (200usize..5000).prop_map(|size| Policy::FixedAll { size }),

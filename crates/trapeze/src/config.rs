@@ -12,6 +12,7 @@
 //! manager = { node = 1, addresses = ["tcp:10.0.0.1:7400"] }
 //! key = "/srv/t/key"                  # 64 hexadecimal digits, mode 0600
 //! store = "/srv/t/store"              # of a manager: its logs and checkpoint
+//! pulses = "adaptive:64K"             # optional: how payloads move through links; "adaptive" measures what is best
 //! scrub = 7                           # optional: in so many days everything is read once; "off" for never
 //! [nfs]                               # optional: the machine serves the volume to clients of NFS too
 //! listen = "10.0.0.2"                 # HOST, or HOST:PORT for another port than 2049
@@ -37,6 +38,7 @@
 
 use crate::lending::Lending;
 use crate::output;
+use crate::pulses::PulsePolicy;
 use crate::scrubbing::Period;
 use crate::size::Size;
 use crate::socket_access::ListenAccess;
@@ -156,6 +158,8 @@ pub struct Machine {
     pub store: Option<PathBuf>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scrub: Option<Period>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub pulses: PulsePolicy,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nfs: Option<NfsConfig>,
     #[serde(default, rename = "export", skip_serializing_if = "Vec::is_empty")]
@@ -164,6 +168,10 @@ pub struct Machine {
     pub disks: Vec<Disk>,
     #[serde(default)]
     pub memory: Memory,
+}
+
+fn is_default(pulses: &PulsePolicy) -> bool {
+    *pulses == PulsePolicy::default()
 }
 
 /// Most disks of one machine: the most columns of a file, and the bits by which it tells them.
@@ -479,7 +487,8 @@ mod tests {
 
     #[test]
     fn a_good_file_survives_saving() {
-        let machine = load(GOOD).unwrap();
+        let machine = load(&format!("pulses = \"fixed:64K\"\n{GOOD}")).unwrap();
+        assert_eq!(machine.pulses.to_string(), "fixed:64K");
         let file = tempfile::NamedTempFile::new().unwrap();
         machine.save(file.path()).unwrap();
         assert_eq!(Machine::load(file.path()).unwrap(), machine);
@@ -542,6 +551,7 @@ mod tests {
                 format!("listen_group = \"no-one\"\n{GOOD}"),
                 "listen_group \"no-one\": there is no such",
             ),
+            (format!("pulses = \"eager\"\n{GOOD}"), "no policy of pulses: write sf"),
             (GOOD.replace("\"io\"]", "\"manager\"]"), "needs a directory"),
             (GOOD.replace("00ab", "zz"), "16 hexadecimal digits"),
             (memory("pool = \"1M\"\ncache = \"1M\""), "32M larger"),

@@ -32,6 +32,7 @@ pub mod membership;
 pub mod new_disk;
 pub mod nfs;
 pub mod older;
+pub mod pulses;
 pub mod random;
 pub mod reach;
 pub mod scratch;

@@ -20,6 +20,7 @@ use crate::config::{
 use crate::lending::Lending;
 use crate::machine_stat::available_memory;
 use crate::new_disk;
+use crate::pulses::PulsePolicy;
 use crate::random;
 use crate::scrubbing::Scrubbing;
 use crate::socket_access::ListenAccess;
@@ -427,6 +428,7 @@ fn machines(dir: &Path, cluster: &str, shape: &Shape) -> Vec<Machine> {
         insecure: shape.insecure,
         store: None,
         scrub: None,
+        pulses: PulsePolicy::default(),
         nfs: None,
         exports: Vec::new(),
         disks: Vec::new(),

@@ -1,6 +1,7 @@
 //! A machine of a cluster, put together on the real world: its memory, links, disks, stores and services.
 
 mod addresses;
+mod frames;
 mod gone;
 mod looker;
 mod nfs_client;
@@ -10,19 +11,19 @@ use crate::beginning::{self, BeginError};
 use crate::config::{ClusterKey, ConfigError, Machine, Role};
 use crate::incarnation::{self, Start};
 use crate::lending::Lending;
-use crate::machine_stat::available_memory;
 use crate::membership::{Membership, Sockets};
 use crate::new_disk::{self, NoDisk};
 use crate::older;
 use crate::status::service::{Beside, SharedItems, Source};
 use addresses::{Addresses, listens};
+use endpoint::tuning::Pulses;
 use files::cluster::{ClientRole, ManagerRole, NodeRoles, Services, StartError};
 use files::cluster::{executor, members_store, names_store, start};
+use frames::payload_memory;
 use gone::gone_text;
 use live::disk::{DiskConfig, Disks, DisksError, Engine};
 use live::host::Host;
 use live::link::{Address, Directory, Keys, LinkConfig, Links, Security, SharedPool, SocketAccess};
-use live::memory::MemfdRegion;
 use live::meta::{LoadError, Stores, load};
 use live::wait::WaitPolicy;
 use members::{Identity, Roles};
@@ -153,6 +154,8 @@ pub struct Setup {
     pub lending: Lending,
     /// How to wait.
     pub wait: WaitPolicy,
+    /// How payloads move through its links.
+    pub pulses: Pulses,
     /// Whether to keep news of its links to itself; `TRAPEZE_LOG` in the environment overrules it.
     pub quiet: bool,
 }
@@ -175,6 +178,7 @@ impl Setup {
             prefault: machine.memory.prefault,
             lending: machine.memory.lending(),
             wait,
+            pulses: machine.pulses.0,
             quiet: false,
         })
     }
@@ -199,24 +203,6 @@ impl Setup {
 struct Bare {
     host: Host,
     directory: Directory,
-}
-
-fn payload_memory(name: &str, setup: &Setup) -> Result<MemfdRegion, MachineError> {
-    let region = match setup.lending.lend {
-        Some(_) => MemfdRegion::create_returnable(name, setup.pages()),
-        None => MemfdRegion::create(name, setup.pages()),
-    };
-    let region = region.map_err(system("payload memory"))?;
-    if !setup.prefault {
-        return Ok(region);
-    }
-    let available = available_memory() as u64;
-    if setup.frame_bytes() > available {
-        let (available, wanted) = (available >> 20, setup.frame_bytes() >> 20);
-        return Err(MachineError::Prefault { available, wanted });
-    }
-    region.touch().map_err(system("payload memory, all at the start"))?;
-    Ok(region)
 }
 
 /// An incarnation of a node: who it is, and a number that is greater in each incarnation.
@@ -245,6 +231,7 @@ fn bare(
         }
     });
     let mut links = Links::new(config_of_links, Some(pool), log).map_err(system("links"))?;
+    links.set_pulses(setup.pulses).map_err(|e| system("links")(io::Error::other(e)))?;
     for text in listen {
         let address: Address = text.parse().expect("checked when it was read");
         links

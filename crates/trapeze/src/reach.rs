@@ -3,6 +3,7 @@
 use crate::config::{ClusterKey, MANAGER_NODE, Machine};
 use crate::lending::Lending;
 use crate::machine::{MachineError, Setup};
+use endpoint::tuning::Pulses;
 use live::link::{Address, Keys, Security};
 use live::wait::WaitPolicy;
 use std::io;
@@ -58,8 +59,19 @@ impl Reach {
         let security = self.security(&address)?;
         // Cluster 0 asks for whatever cluster answers; the key proves that it is the right one.
         let (cluster, volume, prefault, quiet) = (0, VolumeId(1), false, true);
-        let lending = Lending::default();
-        Ok(Setup { cluster, volume, security, manager, pool_bytes, prefault, lending, wait, quiet })
+        let (lending, pulses) = (Lending::default(), Pulses::default());
+        Ok(Setup {
+            cluster,
+            volume,
+            security,
+            manager,
+            pool_bytes,
+            prefault,
+            lending,
+            wait,
+            pulses,
+            quiet,
+        })
     }
 
     /// The file with the cluster key, where there is one.

@@ -20,13 +20,14 @@ mod shape;
 
 pub use pair::pair;
 pub use port::{Copied, Host, Port};
-pub use shape::{AdapterShape, ShapeError};
+pub use shape::{AdapterShape, ShapeError, policy};
 
 use super::bell::Bell;
 use super::landing::Landing;
 use super::limits::*;
 use super::neighbour::{Neighbour, Silence};
 use super::stream::{Closed, Outgoing, Tally};
+use endpoint::tuning::Pulses;
 use endpoint::{Endpoint, SendMessage};
 use host::LinkHost;
 use nic::HostFrame;
@@ -57,7 +58,7 @@ impl AdapterLink {
         AdapterLink {
             bell: Bell::new(socket),
             port,
-            waiting: Outgoing::new(PULSE_BYTES_MIN),
+            waiting: Outgoing::new(Pulses::Tuned, PULSE_BYTES_MIN),
             sending: VecDeque::with_capacity(SHARED_SLOTS),
             first: 0,
             landings: VecDeque::with_capacity(SHARED_SLOTS),

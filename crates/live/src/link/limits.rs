@@ -28,9 +28,16 @@ pub const SEND_PIECES_MAX: usize = 128;
 pub const SEND_BYTES_MAX: usize = 2 << 20;
 /// Payloads above this go through the second connection: it takes 55 us at 10 Gb/s, a small message 1.
 pub const BULK_BYTES_MIN: usize = 64 << 10;
-/// Fewest bytes worth a transfer of their own while a payload is still filling: one page. Measured between two
-/// processes, pulses of less cost more than they gain.
+/// Fewest bytes of a transfer while a payload is still filling, whatever transfers cost: one page, which nothing that
+/// fills a payload brings less of.
 pub const PULSE_BYTES_MIN: usize = 4 << 10;
+/// Most that a pulse that tunes itself waits for: what a disk brings at a time.
+pub const PULSE_BYTES_MAX: usize = 256 << 10;
+/// Transfers of a connection that are timed, for pulses that tune themselves: the first ones, then one in so many.
+pub const TIMED_FIRST: u64 = 64;
+/// See [`TIMED_FIRST`]. The readings of the clock for a payload over adapters take 0.2 us, a tenth of the shortest
+/// one's time.
+pub const TIMED_EVERY: u64 = 8;
 /// Largest Noise message (Noise specification, section 3).
 pub const SEALED_BYTES_MAX: usize = 65_535;
 /// Bytes that authenticate a Noise message.

@@ -7,6 +7,7 @@ use super::refusals::Cause;
 use super::shared_greeting::Passed;
 use super::stream::{Outgoing, Stream};
 use super::*;
+use endpoint::tuning::Pulses;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use wire::checksum::crc32c;
@@ -36,7 +37,7 @@ impl Default for Peer {
         Peer {
             main: None,
             bulk: None,
-            waiting: Outgoing::new(PULSE_BYTES_MIN),
+            waiting: Outgoing::new(Pulses::Tuned, 0),
             tally: Tally::default(),
             dialing: false,
             attempt: 0,
@@ -387,10 +388,10 @@ impl Links {
         let (kind, ours, theirs) = match channel.kind {
             Kind::Greeting(greeting) => {
                 let Greeted { socket, ours, theirs, cipher } = greeting.finish();
-                (Kind::Stream(Box::new(Stream::new(socket, cipher))), ours, theirs)
+                (Kind::Stream(Box::new(Stream::new(socket, cipher, self.pulses))), ours, theirs)
             }
             Kind::SharedGreeting(greeting) => {
-                let (link, ours, theirs) = greeting.finish(&self.adapter);
+                let (link, ours, theirs) = greeting.finish(&self.adapter, self.pulses);
                 (Kind::Shared(link), ours, theirs)
             }
             _ => return Ok(()),

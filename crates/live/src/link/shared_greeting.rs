@@ -15,6 +15,7 @@ use super::neighbour::Neighbour;
 use super::shared_words::{OwnWords, PeerWords, ring_bytes};
 use super::shm::SharedLink;
 use crate::memory::{PeerRegion, SharedMemory};
+use endpoint::tuning::Pulses;
 use rustix::fs::Uid;
 use rustix::io::Errno;
 use rustix::net::{
@@ -127,11 +128,15 @@ impl SharedGreeting {
     }
 
     /// The connection and both hellos. Only after [`advance`](SharedGreeting::advance) said so.
-    pub fn finish(self, shape: &AdapterShape) -> (Box<dyn Neighbour>, Hello, Hello) {
+    pub fn finish(
+        self,
+        shape: &AdapterShape,
+        pulses: Pulses,
+    ) -> (Box<dyn Neighbour>, Hello, Hello) {
         let (ring, peer) = self.peer.expect("the peer's memory came with its hello");
         let (own, words) = (OwnWords::new(self.ring), PeerWords::new(ring));
         let link: Box<dyn Neighbour> = match self.memory {
-            None => Box::new(SharedLink::new(self.socket, own, words, peer)),
+            None => Box::new(SharedLink::new(self.socket, (own, words), peer, pulses)),
             Some(memory) => {
                 let port = Port::new(shape.clone(), memory, own, words, peer);
                 Box::new(AdapterLink::new(self.socket, port))

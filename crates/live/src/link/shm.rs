@@ -17,6 +17,7 @@ use arrayvec::ArrayVec;
 use endpoint::limits::GATHER_MAX;
 use endpoint::pulse::Backlog;
 use endpoint::shared::{Broken, End, Entry, Piece};
+use endpoint::tuning::Pulses;
 use endpoint::{Endpoint, Frame, Frames, SendMessage};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -52,12 +53,17 @@ pub struct SharedLink {
 
 impl SharedLink {
     /// After the handshake, over both sides' ring memory and the peer's pool.
-    pub fn new(socket: OwnedFd, own: OwnWords, peer: PeerWords, pool: PeerRegion) -> SharedLink {
+    pub fn new(
+        socket: OwnedFd,
+        (own, peer): (OwnWords, PeerWords),
+        pool: PeerRegion,
+        pulses: Pulses,
+    ) -> SharedLink {
         SharedLink {
             bell: Bell::new(socket),
             end: End::new(own, peer, SHARED_SLOTS),
             pool,
-            waiting: Outgoing::new(PULSE_BYTES_MIN),
+            waiting: Outgoing::new(pulses, PULSE_BYTES_MIN),
             under_way: VecDeque::with_capacity(SHARED_SLOTS),
             filling: None,
             entry: Entry::default(),
@@ -111,7 +117,7 @@ impl SharedLink {
         let buffered = more.iter().map(|frame| frame.len()).sum();
         let (complete, queued) = (entry.missing == 0, self.waiting.queue.len());
         let backlog = Backlog { buffered, complete, idle: true, queued };
-        if self.waiting.pulse.decide(backlog) == 0 {
+        if self.waiting.pulse().decide(backlog) == 0 {
             return false;
         }
         let mut pieces = Pieces::new();
@@ -144,6 +150,8 @@ impl SharedLink {
 
     /// Copies what is there of the message that is coming in; delivers and releases it when that is all.
     fn copy(&mut self, endpoint: &mut Endpoint) -> Result<bool, Closed> {
+        // A transfer costs the peer, which copies what is sent from here, what it costs this side.
+        let since = self.waiting.start_timing(self.tally.received);
         let landing = self.landing.as_mut().expect("a message is coming in");
         let total = landing.header().payload_bytes as usize;
         if self.entry.payload_bytes() < total {
@@ -162,6 +170,9 @@ impl SharedLink {
                 left
             };
             landing.advance(count);
+        }
+        if more > 0 && landing.is_wanted() {
+            self.waiting.end_timing(since, more);
         }
         if landing.got() < total {
             return Ok(more > 0);

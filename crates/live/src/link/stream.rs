@@ -3,15 +3,17 @@
 use super::limits::*;
 use super::plain::{self, PlainReceiver};
 use super::sealed::Sealed;
+use crate::clock;
 use endpoint::pulse::{Backlog, Pulse};
 use endpoint::shared::Broken;
+use endpoint::tuning::{Cost, Estimate, Pulses};
 use endpoint::{Endpoint, SendMessage};
 use snow::TransportState;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use wire::limits::CONTROL_BYTES;
-use wire::{Header, Malformed, NodeId};
+use wire::{Header, Malformed, NodeId, Time};
 
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
@@ -92,8 +94,13 @@ impl Tally {
 /// Messages that wait for the link, and how much of the first has been taken.
 #[derive(Debug)]
 pub struct Outgoing {
-    /// Decides how much of a message goes out that is still filling.
-    pub pulse: Pulse,
+    /// How much of a message goes out that is still filling.
+    pulses: Pulses,
+    cost: Estimate,
+    /// Fewest bytes that can go out.
+    least: usize,
+    /// Bytes that are gone.
+    gone: u64,
     /// The messages, oldest first.
     pub queue: VecDeque<SendMessage>,
     /// Bytes of the first, with its control message, that are gone.
@@ -101,10 +108,37 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
-    /// Nothing waits. Of a message that is still filling at least `minimum` bytes go out at once.
-    pub fn new(minimum: usize) -> Outgoing {
-        let pulse = Pulse::Adaptive { minimum };
-        Outgoing { pulse, queue: VecDeque::with_capacity(QUEUE_MESSAGES_MAX), sent: 0 }
+    /// Nothing waits. Of a message that is still filling at least `least` bytes go out at once.
+    pub fn new(pulses: Pulses, least: usize) -> Outgoing {
+        let queue = VecDeque::with_capacity(QUEUE_MESSAGES_MAX);
+        Outgoing { pulses, cost: Estimate::default(), least, gone: 0, queue, sent: 0 }
+    }
+
+    /// How much of a message goes out that is still filling: what is worth a transfer, as far as that is known.
+    pub fn pulse(&self) -> Pulse {
+        let worthwhile = || self.cost.cost().map_or(0, Cost::worthwhile).min(PULSE_BYTES_MAX);
+        match self.pulses {
+            Pulses::Tuned => Pulse::Adaptive { minimum: worthwhile().max(self.least) },
+            Pulses::Given(Pulse::Whole) => Pulse::Whole,
+            Pulses::Given(Pulse::Fixed(size)) => Pulse::Fixed(size.max(self.least)),
+            Pulses::Given(Pulse::Adaptive { minimum }) => {
+                Pulse::Adaptive { minimum: minimum.max(self.least) }
+            }
+        }
+    }
+
+    /// When a transfer begins that is to be timed: some of them are, as `count` of them have been made. To read the
+    /// clock takes as long as to copy a page.
+    pub fn start_timing(&self, count: u64) -> Option<Time> {
+        let timed = count < TIMED_FIRST || count.is_multiple_of(TIMED_EVERY);
+        (timed && self.pulses == Pulses::Tuned).then(clock::now)
+    }
+
+    /// A transfer of `bytes` that began then has ended.
+    pub fn end_timing(&mut self, since: Option<Time>, bytes: usize) {
+        if let Some(since) = since {
+            self.cost.add(bytes, clock::now().since(since).as_nanos() as u64);
+        }
     }
 
     /// Adds a message. A full queue drops it: delivery is best effort.
@@ -127,7 +161,7 @@ impl Outgoing {
         let buffered = CONTROL_BYTES + entry.data_bytes() - self.sent;
         let queued = self.queue.len() - 1;
         let backlog = Backlog { buffered, complete: false, idle, queued };
-        if self.pulse.decide(backlog) > 0 {
+        if self.pulse().decide(backlog) > 0 {
             return true;
         }
         let whole = |message: &SendMessage| endpoint.taken(message).missing == 0;
@@ -144,6 +178,7 @@ impl Outgoing {
     /// `bytes` more are gone; messages that are gone entirely are reported to the endpoint.
     pub fn advance(&mut self, bytes: usize, endpoint: &mut Endpoint, tally: &mut Tally) {
         self.sent += bytes;
+        self.gone += bytes as u64;
         while let Some(message) = self.queue.front() {
             let total = message_bytes(endpoint, message);
             if self.sent < total {
@@ -190,15 +225,15 @@ pub struct Stream {
 
 impl Stream {
     /// Over a socket whose handshake is done.
-    pub fn new(socket: OwnedFd, cipher: Option<TransportState>) -> Stream {
-        let (codec, minimum) = match cipher {
+    pub fn new(socket: OwnedFd, cipher: Option<TransportState>, pulses: Pulses) -> Stream {
+        let (codec, least) = match cipher {
             None => (Codec::Plain(PlainReceiver::new()), PULSE_BYTES_MIN),
             Some(cipher) => (Codec::Sealed(Box::new(Sealed::new(cipher))), RECORD_BYTES),
         };
         Stream {
             socket,
             codec,
-            outgoing: Outgoing::new(minimum),
+            outgoing: Outgoing::new(pulses, least),
             full: false,
             tally: Tally::default(),
         }
@@ -238,12 +273,17 @@ impl Stream {
         if !self.is_pending() {
             return Ok(false);
         }
-        let calls = self.tally.send_calls;
+        let (calls, gone) = (self.tally.send_calls, self.outgoing.gone);
+        let since = self.outgoing.start_timing(calls);
         let (socket, tally) = (self.socket.as_fd(), &mut self.tally);
         self.full = match &mut self.codec {
             Codec::Plain(_) => plain::send(socket, &mut self.outgoing, endpoint, tally)?,
             Codec::Sealed(sealed) => sealed.send(socket, &mut self.outgoing, endpoint, tally)?,
         };
+        if self.tally.send_calls == calls + 1 && !self.full {
+            let bytes = (self.outgoing.gone - gone) as usize;
+            self.outgoing.end_timing(since, bytes);
+        }
         Ok(self.tally.send_calls > calls)
     }
 

@@ -1,9 +1,10 @@
 //! HPDC'97: latencies of single messages on AlphaStation 500s.
 
-use super::stations::{as500, within};
+use super::stations::{as500, hoti, within};
 use nic::{Interrupts, Policy};
 use sim::hardware::catalogue;
-use sim::hardware::measure::{one_way, round_trip};
+use sim::hardware::measure::{Station, one_way, ping_pong, round_trip};
+use sim::hardware::programs::Role;
 use sim::queue::Picos;
 
 const PAGE: usize = 8_192;
@@ -88,5 +89,35 @@ fn cutting_through_helps_from_a_kilobyte_on() {
         let (whole, cut) = (latency(pulses(PAGE, PAGE), bytes), latency(eager(512, 512), bytes));
         assert!(cut < whole + 0.1, "{bytes}: {cut} against {whole}");
         assert!(bytes < 1_024 || cut < whole - 3.0, "{bytes}: {cut} against {whole}");
+    }
+}
+
+/// Half a round trip of pages, in microseconds, once each end has learnt from the first `LEARNING` of them.
+fn learnt(station: &Station) -> f64 {
+    const LEARNING: u64 = 100;
+    let link = catalogue::link("myrinet").unwrap();
+    let sum = |rounds: u64| match ping_pong(station, link, PAGE, rounds).program(0) {
+        Role::Ping(ping) => ping.round_trip() * rounds as f64,
+        _ => unreachable!("host 0 plays ping"),
+    };
+    (sum(2 * LEARNING) - sum(LEARNING)) / LEARNING as f64 / 2.0
+}
+
+/// The estimator of live links, on modelled machines: what it learns there is as good as what the papers chose by hand.
+#[test]
+fn pulses_that_tune_themselves_are_as_good_as_the_best() {
+    let fixed = [512, 1_024, 1_280, 2_048, 4_096, PAGE].map(|size| pulses(size, size));
+    let adaptive = [512, 1_024, 2_048].map(|size| eager(size, size));
+    let machines: [(&str, fn(Policy) -> Station); 3] = [
+        ("as500", as500),
+        ("piii450", |policy| hoti("piii450", policy)),
+        ("miata500", |policy| hoti("miata500", policy)),
+    ];
+    for (machine, station) in machines {
+        let best = fixed.iter().chain(&adaptive).map(|policy| learnt(&station(*policy)));
+        let best = best.fold(f64::MAX, f64::min);
+        let tuned = learnt(&station(Policy::Tuned));
+        println!("{machine}: {tuned:.1} us, {best:.1} with the best policy by hand");
+        assert!(tuned <= 1.05 * best, "{machine}: {tuned:.1} us, {best:.1} us");
     }
 }

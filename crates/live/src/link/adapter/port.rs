@@ -6,17 +6,23 @@
 //!
 //! Stream positions count payload bytes of all messages of one direction.
 
+mod progress;
+
+pub use progress::Copied;
+
 use super::shape::AdapterShape;
 use crate::clock;
-use crate::link::limits::SHARED_SLOTS;
+use crate::link::limits::{SHARED_SLOTS, TIMED_EVERY};
 use crate::link::shared_words::{OwnWords, PeerWords};
 use crate::link::stream::Closed;
 use crate::memory::{PeerRegion, SharedMemory};
 use arrayvec::ArrayVec;
-use endpoint::shared::{Broken, End, Entry, PIECES_MAX, Piece};
+use endpoint::shared::{Broken, End, PIECES_MAX, Piece};
 use nic::{
-    Action, Command, Direction, Engine, HostFrame, Kind, Landed, Nic, Packet, Send, Transfer,
+    Action, Command, Direction, Engine, HostFrame, Kind, Landed, Nic, Packet, Policy, Send,
+    Transfer,
 };
+use progress::{Coming, Leaving, Moved, UnderWay};
 use std::collections::VecDeque;
 use wire::{Control, ControlView, Header, Token};
 
@@ -44,57 +50,6 @@ pub trait Host {
     fn delivered(&mut self, landed: &[Landed]);
 }
 
-/// How far the engines' transfers are.
-#[derive(Clone, Copy, Debug, Default)]
-struct Moved {
-    host_dma: usize,
-    net_receive: usize,
-    /// The stream position behind what leaves.
-    leaves: u64,
-}
-
-/// Payload bytes that the engines of an adapter have copied.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Copied {
-    /// From host memory to adapter memory.
-    pub to_net: u64,
-    /// From adapter memory to host memory.
-    pub to_host: u64,
-    /// From the peer's adapter memory to this one's.
-    pub from_link: u64,
-}
-
-/// The message whose transfers go to the link.
-#[derive(Clone, Copy, Debug, Default)]
-struct Leaving {
-    /// Its slot, once it is posted.
-    slot: Option<u64>,
-    /// The stream position where its payload begins.
-    start: u64,
-    /// Pieces that its slot has, and how many more than buffers it may get.
-    pieces: usize,
-    spare: usize,
-    /// Bytes that have left and are not announced, because too few pieces are left.
-    held_back: Option<Piece>,
-}
-
-/// A slot that the peer has not released.
-#[derive(Clone, Copy, Debug)]
-struct UnderWay {
-    /// The stream position behind its payload.
-    end: u64,
-    payload: bool,
-}
-
-/// The message that comes in.
-#[derive(Debug, Default)]
-struct Coming {
-    entry: Entry,
-    active: bool,
-    total: usize,
-    start: u64,
-}
-
 /// One end of a link between two adapters: firmware, adapter memory, engines.
 #[derive(Debug)]
 pub struct Port {
@@ -116,6 +71,9 @@ pub struct Port {
     posted: bool,
     took: bool,
     copied: Copied,
+    /// Whether the payload of the last message each way is timed, and whether nothing had come before that one.
+    timed: [bool; 2],
+    idle: bool,
 }
 
 impl Port {
@@ -143,6 +101,8 @@ impl Port {
             posted: false,
             took: false,
             copied: Copied::default(),
+            timed: [false; 2],
+            idle: true,
         }
     }
 
@@ -179,7 +139,21 @@ impl Port {
 
     /// As [`post`](Port::post), with what the host knows about copies on the adapter.
     pub fn post_pieces(&mut self, send: Send, pieces: &[nic::Piece]) -> u64 {
-        self.nic.post(send, pieces).expect("there was room, and payloads are limited")
+        let alone =
+            self.under_way.is_empty() && self.nic.send_room() == self.nic.config().send_ring;
+        let number = self.nic.post(send, pieces).expect("there was room, and payloads are limited");
+        let total = pieces.iter().map(|piece| piece.frame.bytes).sum();
+        self.timed[Direction::ToNet as usize] =
+            alone && self.must_time(Direction::ToNet, number, total);
+        number
+    }
+
+    /// Whether a message that has the adapter to itself is timed. Reading the clock takes a tenth of a short one's
+    /// time, so that few are once it is known what they take.
+    fn must_time(&self, direction: Direction, number: u64, total: usize) -> bool {
+        let wanted =
+            || number.is_multiple_of(TIMED_EVERY) || self.nic.tuner(direction).is_learning(total);
+        self.shape.policy == Policy::Tuned && total > 0 && wanted()
     }
 
     /// Frames as the firmware takes them: as they are, or, if there are too many, as if they were one.
@@ -240,7 +214,8 @@ impl Port {
     fn let_go(&mut self) {
         while self.kept.front().is_some_and(|end| *end <= self.taken) {
             self.kept.pop_front();
-            self.nic.released();
+            let now = self.now();
+            self.nic.released(now);
         }
     }
 
@@ -255,6 +230,7 @@ impl Port {
     pub fn next_head(&mut self) -> Result<Option<(&Control, Header)>, Closed> {
         let entry = &mut self.coming.entry;
         if !self.end.read(self.peer.bytes(), entry)? {
+            self.idle = true;
             return Ok(None);
         }
         let header = ControlView::new(&entry.control).map_err(Closed::Malformed)?.header();
@@ -271,6 +247,9 @@ impl Port {
         self.nic.arm(&frames).expect("every message was delivered before the next one is taken");
         let total = header.payload_bytes as usize;
         let (source, destination, number) = (header.source, header.destination, self.received);
+        let alone = std::mem::take(&mut self.idle);
+        self.timed[Direction::ToHost as usize] =
+            alone && self.must_time(Direction::ToHost, number, total);
         let token = Token::NONE;
         self.nic.arriving(Packet {
             source,
@@ -301,6 +280,7 @@ impl Port {
         if self.kept.is_empty() {
             self.end.taken(); // nothing waits for it
         }
+        self.nic.discard_samples();
         let half = self.coming.active.then_some(&self.coming.entry);
         self.end.before_sleep(for_room, half)
     }
@@ -337,9 +317,10 @@ impl Port {
         self.nic.active(engine).expect("a transfer is under way")
     }
 
-    /// Nanoseconds, for the log; not needed without one.
+    /// Nanoseconds, for the log and for payloads that are timed; else nothing.
     fn now(&self) -> u64 {
-        if self.shape.log == 0 { 0 } else { clock::now().0 }
+        let unread = self.shape.log == 0 && self.timed == [false; 2];
+        if unread { 0 } else { clock::now().0 }
     }
 
     fn finished(&mut self, engine: Engine) {

@@ -1,8 +1,10 @@
 //! How an adapter on a real machine is made.
 
 use crate::memory::SharedMemory;
+use endpoint::Pulse;
 use endpoint::limits::PAGE_BYTES;
 use endpoint::shared::PIECES_MAX;
+use endpoint::tuning::Pulses;
 use nic::{Buffers, Config, ConfigError, Policy};
 use std::io;
 
@@ -11,10 +13,6 @@ use std::io;
 const SKEW_BYTES: usize = 2 * PAGE_BYTES + 256;
 /// Bytes of a payload buffer: the largest payload in 64 stretches takes 71 of them, as many as a slot has pieces.
 const BUFFER_BYTES: usize = 128 << 10;
-/// Fewest bytes of a pulse: a whole buffer. A pulse costs about 0.2 us on each side, and copying is fast: a payload of
-/// 1 MiB takes 1.17 times as long with at least 16 KiB as with the best fixed pulses, 1.07 times with 64 KiB.
-/// The tenth that 64 KiB gain at 128 KiB they lose at 512 (`trapeze bench pulse`).
-const PULSE_BYTES_MIN: usize = BUFFER_BYTES;
 /// Entries of the adapter's rings: what is posted to it and has not left, and what has come and is not delivered.
 const RING: usize = 32;
 /// Frames joined to as few stretches as can be are at most so many in one message, and a buffer's end cuts some once
@@ -38,11 +36,21 @@ impl Default for AdapterShape {
     /// 16 buffers to the link are the depth of a busy reader; 8 to the host hold the largest payload.
     fn default() -> AdapterShape {
         AdapterShape {
-            policy: Policy::adaptive(PULSE_BYTES_MIN),
+            policy: Policy::Tuned,
             buffer_bytes: BUFFER_BYTES,
             buffers: Buffers::Pools { send: 16, receive: 8 },
             log: 0,
         }
+    }
+}
+
+/// The firmware's policy for these pulses.
+pub fn policy(pulses: Pulses) -> Policy {
+    match pulses {
+        Pulses::Tuned => Policy::Tuned,
+        Pulses::Given(Pulse::Whole) => Policy::StoreForward,
+        Pulses::Given(Pulse::Fixed(size)) => Policy::FixedAll { size },
+        Pulses::Given(Pulse::Adaptive { minimum }) => Policy::adaptive(minimum),
     }
 }
 
