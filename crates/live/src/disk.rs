@@ -26,7 +26,6 @@ pub use config::{DiskConfig, DisksError, Engine};
 pub use directory::{OpenError, is_unused};
 pub(crate) use task::{Direction, Transfer};
 pub use throttle::{BadThrottle, Throttle};
-pub(crate) use uring::Uring;
 
 use crate::helpers::Helpers;
 use crate::limits::{DISK_DESCRIPTORS_MAX, DISK_HELPERS, DISK_OPS_MAX};
@@ -44,6 +43,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use task::{Brought, Job, Task};
 use throttle::Meter;
+use uring::Uring;
 use wire::Time;
 
 /// A helper's result for a flight.
@@ -447,7 +447,7 @@ impl Drop for Disks {
 }
 
 /// io_uring's way to tell bytes from error numbers.
-pub(crate) fn bytes_moved(result: i32) -> Result<usize, Errno> {
+fn bytes_moved(result: i32) -> Result<usize, Errno> {
     usize::try_from(result).map_err(|_| Errno::from_raw_os_error(-result))
 }
 

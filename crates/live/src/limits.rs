@@ -17,8 +17,8 @@ pub const STAT_TRIES: u32 = 4;
 /// Times that an interrupted transfer is started again before its error number is reported.
 pub const TRANSFER_RETRIES_MAX: u8 = 16;
 /// Threads behind the stores of a node: each of two stores has at most one checkpoint under way, and syncs and
-/// removals must pass both.
-pub const META_HELPERS: usize = 3;
+/// removals must pass both, and a log that is being laid out.
+pub const META_HELPERS: usize = 4;
 /// Disk operations started in one poll: what one turn submits in one system call, and no more work than a link has
 /// in one turn.
 pub const DISK_OPS_PER_POLL: usize = 64;

@@ -26,7 +26,6 @@ mod spare;
 pub use files::{FileBackend, LoadError, Loaded, exists, load};
 
 use crate::device::Poller;
-use crate::disk::Engine;
 use crate::helpers::Helpers;
 use crate::host::Device;
 use crate::limits::{
@@ -82,14 +81,6 @@ pub struct Stores {
 impl Stores {
     /// The stores in these directories, which must exist. [`load`] comes first: it holds the lock.
     pub fn new(directories: impl IntoIterator<Item = (StoreId, PathBuf)>) -> io::Result<Stores> {
-        Stores::with(directories, Engine::Auto)
-    }
-
-    /// The same, with these means for writes past the host's cache.
-    pub fn with(
-        directories: impl IntoIterator<Item = (StoreId, PathBuf)>,
-        engine: Engine,
-    ) -> io::Result<Stores> {
         let mut stores = Stores {
             homes: directories
                 .into_iter()
@@ -97,7 +88,7 @@ impl Stores {
                 .collect(),
             rooms: BTreeMap::new(),
             helpers: Helpers::start("meta", META_HELPERS)?,
-            direct: Direct::new(engine),
+            direct: Direct::default(),
             logs: BTreeMap::new(),
             unwritten: false,
             earlier: BTreeMap::new(),
@@ -214,10 +205,6 @@ impl Stores {
 
     fn take_finished(&mut self) -> bool {
         let mut finished = std::mem::take(&mut self.finished);
-        let written =
-            self.direct.take(|slot, result| finished.push(Finished::Written { slot, result }));
-        // What is not submitted now is by the next turn.
-        written.unwrap_or_default();
         self.helpers.take(|outcome| finished.push(outcome));
         let any = !finished.is_empty();
         for outcome in finished.drain(..) {
@@ -385,10 +372,9 @@ impl Stores {
         let synced = std::mem::take(&mut log.waiting);
         let serial = log.serial;
         let flight = Flight { key, serial, blocks, descriptor, offset, appended, synced };
-        self.under_way += 1;
         self.counters.writes += 1;
-        // What is not submitted now is by the next turn.
-        let _ = self.direct.start(flight, &self.helpers);
+        let job = self.direct.start(flight);
+        self.help(job);
     }
 
     fn handle_written(&mut self, flight: Flight, result: Result<usize, Errno>) {
@@ -512,7 +498,6 @@ impl Stores {
 
 impl Device for Stores {
     fn attach(&mut self, poller: &Poller) -> io::Result<()> {
-        self.direct.attach(poller);
         self.helpers.watch(poller)
     }
 
@@ -536,7 +521,7 @@ impl Device for Stores {
     }
 
     fn before_sleep(&mut self) -> bool {
-        self.helpers.before_sleep() | self.direct.before_sleep() | !self.done.is_empty()
+        self.helpers.before_sleep() | !self.done.is_empty()
     }
 
     fn after_sleep(&mut self) {

@@ -2,7 +2,6 @@
 
 use live::clock;
 use live::device::Poller;
-use live::disk::Engine;
 use live::host::Device;
 use live::meta::{LoadError, Stores, load};
 use node::rings::{MetaOp, MetaRequest, MetaWork, StoreId, Ticket};
@@ -21,10 +20,7 @@ struct Rig {
 
 impl Rig {
     fn new(directory: &Path) -> Rig {
-        Rig::over(Stores::new([(StoreId::Names, directory.to_owned())]).unwrap())
-    }
-
-    fn over(mut stores: Stores) -> Rig {
+        let mut stores = Stores::new([(StoreId::Names, directory.to_owned())]).unwrap();
         let poller = Poller::new().unwrap();
         stores.attach(&poller).unwrap();
         Rig { stores, poller, next: 0 }
@@ -176,52 +172,49 @@ fn generator(mut state: u64) -> impl FnMut(u64) -> u64 {
 /// while others wait for syncs, beyond what was laid out, and also where the log is dropped meanwhile.
 #[test]
 fn logs_that_are_synced_often_hold_their_records_in_order() {
-    for engine in [Engine::Auto, Engine::Threads] {
-        let temporary = TempDir::new().unwrap();
-        let directory = temporary.path();
-        let stores = Stores::with([(StoreId::Names, directory.to_owned())], engine).unwrap();
-        let mut rig = Rig::over(stores);
-        let (mut random, mut wanted) = (generator(9), Vec::new());
-        for log in 1..=20u64 {
-            let mut records = Vec::new();
-            let mut open = BTreeSet::new();
-            for n in 0..60u8 {
-                let bytes = if log % 7 == 6 { 30_000 } else { 1 + random(6000) as usize };
-                let record = vec![n + 1; bytes];
-                records.extend_from_slice(&record);
-                open.insert(rig.start(MetaOp::Append { log, bytes: record }));
-                if random(3) > 0 {
-                    open.insert(rig.start(MetaOp::Sync { log }));
-                }
-                while random(3) == 0 && !open.is_empty() {
-                    let (ticket, result) = rig.wait();
-                    assert_eq!((open.remove(&ticket), result), (true, Ok(())));
-                }
+    let temporary = TempDir::new().unwrap();
+    let directory = temporary.path();
+    let mut rig = Rig::new(directory);
+    let (mut random, mut wanted) = (generator(9), Vec::new());
+    for log in 1..=20u64 {
+        let mut records = Vec::new();
+        let mut open = BTreeSet::new();
+        for n in 0..60u8 {
+            let bytes = if log % 7 == 6 { 30_000 } else { 1 + random(6000) as usize };
+            let record = vec![n + 1; bytes];
+            records.extend_from_slice(&record);
+            open.insert(rig.start(MetaOp::Append { log, bytes: record }));
+            if random(3) > 0 {
+                open.insert(rig.start(MetaOp::Sync { log }));
             }
-            if log % 5 == 0 {
-                open.insert(rig.start(MetaOp::DropLog { log }));
-            } else {
-                wanted.push((log, records));
-            }
-            while !open.is_empty() {
+            while random(3) == 0 && !open.is_empty() {
                 let (ticket, result) = rig.wait();
                 assert_eq!((open.remove(&ticket), result), (true, Ok(())));
             }
-            rig.settle();
         }
-        let counters = rig.stores.counters();
-        drop(rig);
-        let found = logs(directory);
-        assert_eq!(found.len(), wanted.len());
-        for ((log, found), (wanted_log, records)) in found.iter().zip(&wanted) {
-            assert!(log == wanted_log && is_log(found, records), "{log}");
+        if log % 5 == 0 {
+            open.insert(rig.start(MetaOp::DropLog { log }));
+        } else {
+            wanted.push((log, records));
         }
-        assert!(!directory.join("names.log.spare").exists());
-        if counters.writes == 0 {
-            return rig::skip("no files past the host's cache here");
+        while !open.is_empty() {
+            let (ticket, result) = rig.wait();
+            assert_eq!((open.remove(&ticket), result), (true, Ok(())));
         }
-        assert!(counters.syncs > 20, "{counters:?}");
+        rig.settle();
     }
+    let counters = rig.stores.counters();
+    drop(rig);
+    let found = logs(directory);
+    assert_eq!(found.len(), wanted.len());
+    for ((log, found), (wanted_log, records)) in found.iter().zip(&wanted) {
+        assert!(log == wanted_log && is_log(found, records), "{log}");
+    }
+    assert!(!directory.join("names.log.spare").exists());
+    if counters.writes == 0 {
+        return rig::skip("no files past the host's cache here");
+    }
+    assert!(counters.syncs > 20, "{counters:?}");
 }
 
 /// What follows a record in the same moment leaves with it: one write, however many wait.

@@ -19,7 +19,7 @@ pub enum Engine {
 
 impl Engine {
     /// The engine named by the environment variable `TRAPEZE_DISK`.
-    pub(crate) fn from_environment() -> Result<Engine, DisksError> {
+    pub(super) fn from_environment() -> Result<Engine, DisksError> {
         let said = std::env::var_os("TRAPEZE_DISK").unwrap_or_default();
         Engine::parse(&said.to_string_lossy())
     }

@@ -13,7 +13,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
 /// One ring, made and used by one thread.
-pub(crate) struct Uring {
+pub(super) struct Uring {
     ring: IoUring,
     bell: Edge,
     /// Submitted or about to be, result not taken.
@@ -22,7 +22,7 @@ pub(crate) struct Uring {
 
 impl Uring {
     /// A ring for `entries` transfers at once. Fails where the kernel or a sandbox forbids it; that is tried.
-    pub(crate) fn new(entries: usize) -> io::Result<Uring> {
+    pub(super) fn new(entries: usize) -> io::Result<Uring> {
         let mut ring = build(entries as u32)?;
         let entry = opcode::Nop::new().build();
         // SAFETY: a no-op names no memory.
@@ -35,7 +35,7 @@ impl Uring {
     }
 
     /// Queues a transfer. The caller keeps it, and so its frame and descriptor, until `take` names `slot`.
-    pub(crate) fn push(&mut self, slot: u32, transfer: &Transfer) {
+    pub(super) fn push(&mut self, slot: u32, transfer: &Transfer) {
         let file = types::Fd(transfer.descriptor.as_raw_fd());
         let bytes = transfer.bytes as u32;
         let entry = match transfer.direction {
@@ -56,7 +56,7 @@ impl Uring {
     }
 
     /// Hands what is queued to the kernel and lets it deliver results.
-    pub(crate) fn submit(&mut self) -> io::Result<()> {
+    pub(super) fn submit(&mut self) -> io::Result<()> {
         let submission = self.ring.submission();
         if submission.is_empty() && !submission.taskrun() && !submission.cq_overflow() {
             return Ok(());
@@ -66,7 +66,7 @@ impl Uring {
     }
 
     /// Waits for a result; for stopping only. Something must be under way.
-    pub(crate) fn wait(&mut self) -> io::Result<()> {
+    pub(super) fn wait(&mut self) -> io::Result<()> {
         while self.ring.completion().is_empty() {
             self.enter(1)?;
         }
@@ -82,7 +82,7 @@ impl Uring {
     }
 
     /// Gives every result that is there: the slot, and bytes or a negative error number.
-    pub(crate) fn take(&mut self, results: &mut Vec<(u32, i32)>) {
+    pub(super) fn take(&mut self, results: &mut Vec<(u32, i32)>) {
         for entry in self.ring.completion() {
             self.under_way -= 1;
             results.push((entry.user_data() as u32, entry.result()));
@@ -90,7 +90,7 @@ impl Uring {
     }
 
     /// About to sleep: whether something is there already, or still to be handed on. Later results ring.
-    pub(crate) fn before_sleep(&mut self) -> bool {
+    pub(super) fn before_sleep(&mut self) -> bool {
         let submission = self.ring.submission();
         let due = !submission.is_empty() || submission.taskrun();
         drop(submission);
@@ -98,12 +98,12 @@ impl Uring {
     }
 
     /// Transfers whose results were not taken.
-    pub(crate) fn under_way(&self) -> usize {
+    pub(super) fn under_way(&self) -> usize {
         self.under_way
     }
 
     /// From now on a result ends a wait of this poller.
-    pub(crate) fn watch(&self, poller: &Poller) -> io::Result<()> {
+    pub(super) fn watch(&self, poller: &Poller) -> io::Result<()> {
         self.bell.watch(poller)
     }
 }
