@@ -1,23 +1,23 @@
 //! The members' client: joins, stays a member, and knows who the others are.
 
+use crate::ask::{ask, call_for_page};
 use crate::disks::{ToldDisk, Verdict};
-use crate::limits::{
-    CALL_DEADLINE, LENDER_MARGIN, LENDER_PERIOD, PAGE_BYTES, PARTING_SPAN, RETRY_PAUSE,
-};
+use crate::groups::Groups;
+use crate::limits::{LENDER_MARGIN, LENDER_PERIOD, PARTING_SPAN, RETRY_PAUSE};
 use crate::membership::View;
 use crate::protocol::{
     DECLARED_GONE, DISKS, DRAINED, FORGET, Forget, Identity, JOIN, Join, LEAVE, LENDERS, Lease,
-    LendersPage, Member, Page, RENEW, RETIRE, Registration, Retire, Roles, STOPPING, VIEW, is_pure,
+    LendersPage, Member, Page, RENEW, RETIRE, Registration, Retire, Roles, STOPPING, VIEW,
 };
-use endpoint::{Frame, FrameMut};
-use node::{Call, Cx, Notify, Pieces, Reply};
+use endpoint::FrameMut;
+use node::{Cx, Notify, Pieces, Reply};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 use wire::codec::{Encoder, Short};
 use wire::field::Message;
-use wire::{Channel, Errno, NodeId, Time};
+use wire::{Errno, NodeId, Time};
 
 /// The members as one view shows them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -67,6 +67,7 @@ struct Shared {
     declared_gone: Cell<bool>,
     directory: RefCell<Rc<Directory>>,
     lenders: RefCell<Rc<View>>,
+    groups: Groups,
     /// The incarnation among the lenders that the last lease was for.
     lends_as: Cell<u64>,
     /// End of the period in which no other node takes that incarnation for over.
@@ -120,6 +121,7 @@ impl Client {
             declared_gone: Cell::new(false),
             directory: RefCell::default(),
             lenders: RefCell::default(),
+            groups: Groups::new(cx, manager),
             lends_as: Cell::new(0),
             lends_until: Cell::new(Time::ZERO),
             changed: Notify::new(cx),
@@ -159,6 +161,11 @@ impl Client {
     /// The members of network memory, as last seen; known to members with [`Roles::MEMORY`] only.
     pub fn lenders(&self) -> Rc<View> {
         self.0.lenders.borrow().clone()
+    }
+
+    /// The groups of replicas, kept up with the leases.
+    pub fn groups(&self) -> Groups {
+        self.0.groups.clone()
     }
 
     /// The incarnation in which this node takes part in network memory, and the end of the period in which no other
@@ -279,6 +286,7 @@ impl Client {
         if lease.incarnation > 0 && lease.lenders != self.0.lenders.borrow().number {
             let _ = self.refresh_lenders().await;
         }
+        self.0.groups.follow(lease.groups).await;
         self.0.cx.sleep_until(asked + self.period(lease.span)).await;
     }
 
@@ -317,7 +325,7 @@ impl Client {
     }
 
     async fn lenders_page(&self, after: NodeId) -> Result<LendersPage, Errno> {
-        let (reply, data) = ask_page(&self.0.cx, self.0.manager, LENDERS, after).await?;
+        let (reply, data) = page_after(&self.0.cx, self.0.manager, LENDERS, after).await?;
         let page = LendersPage::decode(&reply.body, &data).map_err(|Short| Errno::EPROTO)?;
         let ids: Vec<NodeId> = page.lenders.iter().map(|lender| lender.node).collect();
         let ascends = ids.first().is_none_or(|id| *id > after) && ids.is_sorted_by(|a, b| a < b);
@@ -395,7 +403,7 @@ async fn fetch(cx: &Cx, manager: NodeId) -> Result<Option<Directory>, Errno> {
 }
 
 async fn page(cx: &Cx, manager: NodeId, after: NodeId) -> Result<Page, Errno> {
-    let (reply, data) = ask_page(cx, manager, VIEW, after).await?;
+    let (reply, data) = page_after(cx, manager, VIEW, after).await?;
     let page = Page::decode(&reply.body, &data).map_err(|Short| Errno::EPROTO)?;
     // A page that goes back or says nothing would keep us asking for ever.
     let goes_on = page.members.first().is_some_and(|member| member.id > after);
@@ -403,7 +411,7 @@ async fn page(cx: &Cx, manager: NodeId, after: NodeId) -> Result<Page, Errno> {
 }
 
 /// The part of a list behind `after`, and its data.
-async fn ask_page(
+async fn page_after(
     cx: &Cx,
     manager: NodeId,
     op: u16,
@@ -411,32 +419,6 @@ async fn ask_page(
 ) -> Result<(Reply, Vec<u8>), Errno> {
     let mut body = [0; 2];
     Encoder::new(&mut body).u16(after.0);
-    let frame = cx.frames().alloc(PAGE_BYTES).ok_or(Errno::ENOMEM)?;
-    let reply = ask(cx, manager, op, &body, cx.pieces(), cx.piece(frame)).await?;
-    let data = reply.data.first().map_or(&[][..], |frame| &frame[..reply.bytes]).to_vec();
-    Ok((reply, data))
-}
-
-async fn ask(
-    cx: &Cx,
-    manager: NodeId,
-    op: u16,
-    body: &[u8],
-    data: Pieces<Frame>,
-    into: Pieces<FrameMut>,
-) -> Result<Reply, Errno> {
-    let once = !is_pure(op);
-    let deadline = Some(CALL_DEADLINE);
-    let call = Call {
-        to: manager,
-        channel: Channel::MEMBERS,
-        op,
-        once,
-        deadline,
-        body,
-        data,
-        trailer: &[],
-        into,
-    };
-    cx.call(call).await.map_err(Errno::from)?.ok()
+    let (reply, data) = call_for_page(cx, manager, op, &body).await?;
+    Ok((reply.ok()?, data))
 }

@@ -102,6 +102,11 @@ impl DiskTable {
         Ok(table)
     }
 
+    /// All disks that were ever told: server, number and id, and the incarnation of the server that told it last.
+    pub fn iter(&self) -> impl Iterator<Item = (NodeId, u16, u128, u64)> + '_ {
+        self.0.iter().map(|((server, disk), known)| (*server, *disk, known.id, known.incarnation))
+    }
+
     /// Judges what a server told, and notes in `batch` what is new of it; whether that is anything.
     pub fn note(
         &mut self,

@@ -5,18 +5,22 @@
 //!
 //! ```text
 //!  Client ── JOIN, RENEW, LEAVE, VIEW ──► service tasks ── handle_* ──► Registry ── batches ──► Store
-//!    └ Directory: the last view seen
+//!    ├ Directory: the last view seen
+//!    └ Groups ── GROUPS, CHANGE_GROUP: the replicas of data, which the planner moves
 //! ```
 //!
 //! A server keeps its id by its name for ever; a client loses membership and id when its lease ends. A client counts
 //! its lease from before it asked, the service from after, so a client knows first that it is none any more.
 #![forbid(unsafe_code)]
 
+mod ask;
 mod client;
 mod disks;
+pub mod groups;
 mod lenders;
 pub mod limits;
 mod membership;
+mod planner;
 pub mod protocol;
 mod registry;
 pub mod replicas;
@@ -24,9 +28,10 @@ mod service;
 
 pub use client::{Client, Directory, Standing, forget, is_silence, join, retire, view};
 pub use disks::{Age, ToldDisk, Verdict};
+pub use groups::Groups;
 pub use membership::{Change, Membership, Up, View};
 pub use protocol::{
     DECLARED_GONE, Forget, Identity, Lease, Lends, Member, Registration, Retire, Roles,
 };
-pub use registry::{Registry, STORE_KIND, STORE_VERSION};
+pub use registry::{Denied, Registry, STORE_KIND, STORE_VERSION};
 pub use service::{Config, Service, serve};

@@ -2,6 +2,7 @@
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
+use wire::GroupId;
 use wire::limits::BLOCK_BYTES;
 
 /// Longest name of a member, in bytes.
@@ -16,6 +17,20 @@ pub const MEMBER_BYTES_MAX: usize =
     21 + (2 + NAME_BYTES_MAX) + ADDRESSES_MAX * (2 + ADDRESS_BYTES_MAX);
 /// Disks of a server: as many as a member's bits.
 pub const DISKS_MAX: usize = 32;
+/// Groups of replicas: their numbers are those of 24 bits from [`GroupId::FIRST`] on, one in 256. 16,384 groups of two
+/// copies are 1,024 disks with 32 replicas each; two tables of them are 6 MB of the first manager's memory.
+pub const GROUPS_MAX: usize = ((0x100_0000 - GroupId::FIRST.0) >> 8) as usize;
+/// Replicas of groups on each disk, where nothing else is said: so many other disks take part when it is rebuilt.
+pub const REPLICAS_PER_DISK: u16 = 32;
+/// Proposals that are decided with one sync of the log: a server that dies leaves 32 of each of its 32 disks behind.
+pub const PROPOSALS_AT_ONCE: usize = 1024;
+/// Least time between two plans of groups.
+pub const PLAN_PERIOD: Duration = Duration::from_secs(1);
+/// Steps of one plan, each a record of 100 bytes: the groups of 100 new disks are made within half a minute.
+pub const PLAN_STEPS: usize = 64;
+/// A disk that is away for as long is replaced: a machine starts anew within minutes, and what it missed meanwhile is
+/// less to copy than all that it has.
+pub const REPLACE_AFTER: Duration = Duration::from_secs(600);
 /// Bytes of one page of a view.
 pub const PAGE_BYTES: usize = BLOCK_BYTES;
 /// Most members: 4,096 of the largest take 10 MB of the first manager's memory.

@@ -3,7 +3,7 @@
 //! | op | body | data | answer's body | answer's data |
 //! | --- | --- | --- | --- | --- |
 //! | JOIN | incarnation 8, wish 2, roles 1, disks 4, lends MiB 4 | name, count 1, addresses | as of RENEW | |
-//! | RENEW | id 2, incarnation 8 | | id 2, lease ms 4, view 8, lenders' view 8, incarnation 8 | |
+//! | RENEW | id 2, incarnation 8 | | id 2, lease ms 4, view 8, lenders' view 8, incarnation 8, groups' version 8 | |
 //! | LEAVE | id 2, incarnation 8 | | | |
 //! | STOPPING | id 2, incarnation 8 | | | |
 //! | VIEW | after 2 | | view 8, count 2, last page 1 | members |
@@ -12,10 +12,15 @@
 //! | DRAINED | id 2, incarnation 8 | | | |
 //! | LENDERS | after 2 | | lenders' view 8, count 2, last page 1 | lenders: id 2, incarnation 8, MiB 4 |
 //! | DISKS | id 2, incarnation 8 | disks: number 2, id 16, age at the start 16, age now 16 | foreign 4, older 4 | |
+//! | GROUPS | version 8 | | version 8, count 2, last page 1 | groups: version 8, number 4, group |
+//! | CHANGE_GROUP | number 4, by 11, epoch 4, change 1 to 12 | | | the group as it is now: version 8, number 4, group |
 //!
-//! JOIN and LEAVE are executed once; a repeated FORGET changes nothing. A VIEW or list of LENDERS larger than a page is
-//! asked for in steps, each after the last id of the one before; when its number changes in between, the asker starts
-//! again.
+//! JOIN, LEAVE and CHANGE_GROUP are executed once; a repeated FORGET changes nothing. A CHANGE_GROUP that is refused
+//! has the status ESTALE (the group has another epoch), EPERM (another one may propose that) or EINVAL (the group is
+//! not in the state that the change begins with); it answers with the group all the same. GROUPS tells what has changed
+//! after the version that the asker knows, in the order of the changes, so it goes on where it was left. A VIEW or list
+//! of LENDERS larger than a page is asked for in steps, each after the last id of the one before; when its number
+//! changes in between, the asker starts again.
 
 use crate::limits::{ADDRESS_BYTES_MAX, ADDRESSES_MAX, NAME_BYTES_MAX};
 use crate::membership::Up;
@@ -52,9 +57,14 @@ pub const STOPPING: u16 = 8;
 /// Tells the disks of a member, and asks which of them may be served.
 pub const DISKS: u16 = 6;
 
+/// Asks which groups have changed.
+pub const GROUPS: u16 = 11;
+/// Proposes a change of a group, as one of its replicas.
+pub const CHANGE_GROUP: u16 = 12;
+
 /// Whether the operation may be executed twice, so that no reply is kept for it.
 pub fn is_pure(op: u16) -> bool {
-    !matches!(op, JOIN | LEAVE)
+    !matches!(op, JOIN | LEAVE | CHANGE_GROUP)
 }
 
 /// The roles of a node in the cluster: a set.
@@ -323,6 +333,8 @@ pub struct Lease {
     /// Of a member with [`Roles::MEMORY`], the incarnation in which it takes part for as long as the lease lasts; else
     /// 0.
     pub incarnation: u64,
+    /// Version of the table of groups; 0 where there is none, as at a manager of an earlier release.
+    pub groups: u64,
 }
 
 impl<'a> Field<'a> for Lease {
@@ -330,13 +342,15 @@ impl<'a> Field<'a> for Lease {
         let millis = u32::try_from(self.span.as_millis()).unwrap_or(u32::MAX);
         (self.id, millis).put(out);
         (self.view, self.lenders, self.incarnation).put(out);
+        self.groups.put(out);
     }
 
     fn take(input: &mut Decoder<'a>) -> Result<Lease, Short> {
         let (id, millis) = <(NodeId, u32)>::take(input)?;
         let span = Duration::from_millis(millis.into());
         let (view, lenders, incarnation) = Field::take(input)?;
-        Ok(Lease { id, span, view, lenders, incarnation })
+        let groups = Field::take(input)?;
+        Ok(Lease { id, span, view, lenders, incarnation, groups })
     }
 }
 
@@ -395,14 +409,18 @@ impl Up {
 
 fields!(Up { node, incarnation, weight, machine });
 
-fn encode_page<'a, T: Field<'a>>(view: u64, all: &[T], last: bool) -> ([u8; BODY_BYTES], Vec<u8>) {
+pub(crate) fn encode_page<'a, T: Field<'a>>(
+    view: u64,
+    all: &[T],
+    last: bool,
+) -> ([u8; BODY_BYTES], Vec<u8>) {
     let (mut body, mut data) = ([0; BODY_BYTES], Vec::new());
     (view, all.len() as u16, last).put(&mut Encoder::new(&mut body));
     all.iter().for_each(|each| each.put(&mut data));
     (body, data)
 }
 
-fn decode_page<'a, T: Field<'a>>(
+pub(crate) fn decode_page<'a, T: Field<'a>>(
     body: &[u8],
     data: &'a [u8],
 ) -> Result<(u64, Vec<T>, bool), Short> {
@@ -484,8 +502,12 @@ mod tests {
             view: 77,
             lenders: 5,
             incarnation: 3,
+            groups: 1 << 40,
         };
         assert_eq!(Lease::decode(&lease.encode()), Ok(lease));
+        let mut earlier = lease.encode();
+        earlier[30..38].fill(0);
+        assert_eq!(Lease::decode(&earlier), Ok(Lease { groups: 0, ..lease }));
         let registration = Registration { id: NodeId(9), incarnation: 5 };
         assert_eq!(Registration::decode(&registration.encode()), Ok(registration));
         for disk in [None, Some(0), Some(31)] {

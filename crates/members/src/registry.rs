@@ -5,9 +5,15 @@
 //! has one full lease to renew, so that a restart of the manager ends no membership; a member that was down stays down.
 //!
 //! Invariants: a server's name keeps its id until the server is declared gone, and no other machine gets that id ever;
-//! the view's number grows with every change that a view shows.
+//! the view's number grows with every change that a view shows; what is told of groups of replicas is on stable
+//! storage.
+
+mod groups;
+
+pub use groups::Denied;
 
 use crate::disks::{DiskTable, ToldDisk, Verdict, malformed};
+use crate::groups::StoredTable;
 use crate::lenders::LenderTable;
 use crate::limits::{
     AHEAD_OF_CLOCK_MAX, AHEAD_OF_LAST_MAX, CLIENT_IDS, ENDED_AT_ONCE, MEMBERS_MAX, PAGE_BYTES,
@@ -40,12 +46,14 @@ const MEMBER_KEY: u8 = b'm';
 ///
 /// Getters: [`view`](Registry::view), [`member`](Registry::member), [`members`](Registry::members),
 /// [`check_claim`](Registry::check_claim),
-/// [`page`](Registry::page), [`lenders`](Registry::lenders), [`poll_timeout`](Registry::poll_timeout).
+/// [`page`](Registry::page), [`lenders`](Registry::lenders), [`groups`](Registry::groups),
+/// [`groups_page`](Registry::groups_page), [`poll_timeout`](Registry::poll_timeout).
 /// Handlers: [`handle_start`](Registry::handle_start), [`handle_reserve`](Registry::handle_reserve),
 /// [`handle_join`](Registry::handle_join), [`handle_renew`](Registry::handle_renew),
 /// [`handle_leave`](Registry::handle_leave), [`handle_disks`](Registry::handle_disks),
 /// [`handle_forget`](Registry::handle_forget), [`handle_retire`](Registry::handle_retire),
-/// [`handle_drained`](Registry::handle_drained),
+/// [`handle_drained`](Registry::handle_drained), [`handle_group`](Registry::handle_group),
+/// [`handle_planned`](Registry::handle_planned), [`handle_make`](Registry::handle_make),
 /// [`handle_timeout`](Registry::handle_timeout), [`handle_synced`](Registry::handle_synced).
 #[derive(Debug)]
 pub struct Registry {
@@ -55,6 +63,7 @@ pub struct Registry {
     view: u64,
     lenders: LenderTable,
     disks: DiskTable,
+    groups: StoredTable,
     /// Where the search for the next client's id begins.
     next_client: u16,
 }
@@ -79,7 +88,9 @@ impl Registry {
         let next_client = u16::try_from(client).ok().filter(|id| CLIENT_IDS.contains(id));
         let next_client = next_client.unwrap_or(*CLIENT_IDS.start());
         let (lenders, disks) = (LenderTable::open(&store)?, DiskTable::open(&store)?);
-        let mut registry = Registry { store, span, members, view, lenders, disks, next_client };
+        let groups = StoredTable::open(&store)?;
+        let mut registry =
+            Registry { store, span, members, view, lenders, disks, groups, next_client };
         registry.handle_synced();
         Ok(registry)
     }
@@ -94,9 +105,11 @@ impl Registry {
         self.lenders.is_ahead()
     }
 
-    /// More of the store is on stable storage. Says whether others are shown other lenders from now on.
+    /// More of the store is on stable storage, also of the groups. Says whether others are shown other lenders from now
+    /// on.
     pub fn handle_synced(&mut self) -> bool {
-        let Registry { members, lenders, store, .. } = self;
+        let Registry { members, lenders, groups, store, .. } = self;
+        groups.handle_synced(store.synced_sequence());
         let is_alive = |id| members.get(&id).is_some_and(|entry| entry.member.alive);
         lenders.handle_synced(store.synced_sequence(), is_alive)
     }
@@ -187,7 +200,8 @@ impl Registry {
         let Join { identity, incarnation } = join;
         identity.check()?;
         self.store.admit()?;
-        let lease = |id, view| Lease { id, span: Duration::ZERO, view, lenders: 0, incarnation: 0 };
+        let span = Duration::ZERO;
+        let lease = |id, view| Lease { id, span, view, lenders: 0, incarnation: 0, groups: 0 };
         if let Some(id) = self.find(join) {
             let again = self.members[&id].member.incarnation == *incarnation;
             return if again { Ok((lease(id, self.view), None)) } else { Err(Errno::EEXIST) };
@@ -445,7 +459,8 @@ impl Registry {
         let entry = self.members.get_mut(&id).expect("a member");
         entry.until = now + self.span;
         let (lenders, incarnation) = (self.lenders().number, self.lenders.incarnation(id));
-        Lease { id, span: self.span, view: self.view, lenders, incarnation }
+        let groups = self.groups().version();
+        Lease { id, span: self.span, view: self.view, lenders, incarnation, groups }
     }
 
     /// Writes `member` down in place of what was known of it.

@@ -1,19 +1,24 @@
 //! The service's tasks: requests, leases that end, and the store's log and checkpoints.
 
+mod groups;
+
 use crate::disks::{ToldDisk, Verdict};
+use crate::groups::{GroupsPage, Table};
 use crate::limits::{
-    JOINING_IDS, LEASE_DEFAULT, MEMBER_BYTES_MAX, PARTING_SPAN, REQUEST_TASKS, RETRY_PAUSE,
-    SYNC_PERIOD,
+    JOINING_IDS, LEASE_DEFAULT, MEMBER_BYTES_MAX, PARTING_SPAN, REPLICAS_PER_DISK, REQUEST_TASKS,
+    RETRY_PAUSE, SYNC_PERIOD,
 };
+use crate::planner::Planner;
 use crate::protocol::{
-    DISKS, DRAINED, FORGET, Forget, JOIN, Join, LEAVE, LENDERS, Lease, LendersPage, Page, RENEW,
-    RETIRE, Registration, Retire, STOPPING, VIEW,
+    CHANGE_GROUP, DISKS, DRAINED, FORGET, Forget, GROUPS, JOIN, Join, LEAVE, LENDERS, Lease,
+    LendersPage, Page, RENEW, RETIRE, Registration, Retire, STOPPING, VIEW,
 };
 use crate::registry::Registry;
 use node::limits::{SCRUB_PERIOD, scrub_first};
 use node::rings::{MetaError, MetaOp, MetaWork, StoreId};
 use node::{Answer, Cx, Notify, Request, Semaphore};
 use std::cell::{Ref, RefCell};
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -30,11 +35,16 @@ pub struct Config {
     pub lease: Duration,
     /// In which time all of its store is read once; never when there is none.
     pub scrub: Option<Duration>,
+    /// Copies of data: from 2 on, groups of replicas are made of the disks of I/O servers, and kept whole.
+    pub copies: u8,
+    /// Replicas on each disk.
+    pub per_disk: u16,
 }
 
 impl Default for Config {
     fn default() -> Config {
-        Config { lease: LEASE_DEFAULT, scrub: Some(SCRUB_PERIOD) }
+        let (lease, scrub) = (LEASE_DEFAULT, Some(SCRUB_PERIOD));
+        Config { lease, scrub, copies: 1, per_disk: REPLICAS_PER_DISK }
     }
 }
 
@@ -53,6 +63,12 @@ struct Shared {
     changed: Notify,
     /// The store has something to sync.
     dirty: Notify,
+    /// Others are told other groups.
+    regrouped: Notify,
+    /// Proposals about groups that are not decided yet.
+    proposals: RefCell<VecDeque<Request>>,
+    proposed: Notify,
+    planner: RefCell<Planner>,
     /// Lenders have to be on stable storage before they are shown.
     hidden: Notify,
     /// The work before a server stops.
@@ -71,6 +87,10 @@ pub fn serve(cx: &Cx, store: Store, config: Config) -> Result<Service, StoreErro
         turn: Semaphore::new(cx, 1),
         changed: Notify::new(cx),
         dirty: Notify::new(cx),
+        regrouped: Notify::new(cx),
+        proposals: RefCell::default(),
+        proposed: Notify::new(cx),
+        planner: RefCell::new(Planner::new(config.copies, config.per_disk)),
         hidden: Notify::new(cx),
         parting: RefCell::default(),
     }));
@@ -82,6 +102,10 @@ pub fn serve(cx: &Cx, store: Store, config: Config) -> Result<Service, StoreErro
     cx.spawn("members store", service.clone().upkeep());
     cx.spawn("members lenders", service.clone().show_lenders());
     cx.spawn("members scrub", service.clone().scrubs());
+    cx.spawn("members proposals", service.clone().decide_proposals());
+    if config.copies > 1 {
+        cx.spawn("members planner", service.clone().keep_groups());
+    }
     Ok(service)
 }
 
@@ -99,6 +123,16 @@ impl Service {
     /// All that the store holds, for a backup.
     pub fn rows(&self) -> Result<Vec<store::Entry>, StoreError> {
         self.0.registry.borrow_mut().store_mut().range(&[][..].., usize::MAX)
+    }
+
+    /// The groups of replicas, as others are told them. Not to be held while waiting for anything.
+    pub fn groups(&self) -> Ref<'_, Table> {
+        Ref::map(self.0.registry.borrow(), Registry::groups)
+    }
+
+    /// Waits until others are told other groups.
+    pub fn groups_changed(&self) -> impl Future<Output = ()> + '_ {
+        self.0.regrouped.wait()
     }
 
     /// Waits for another view.
@@ -131,6 +165,10 @@ impl Service {
     async fn requests(self) {
         loop {
             let request = self.0.cx.accept(Channel::MEMBERS).await;
+            if request.op == CHANGE_GROUP {
+                self.propose(request);
+                continue;
+            }
             match self.execute(&request).await {
                 Ok((body, data)) => self.answer(request, &body, &data),
                 Err(errno) => self.0.cx.reply(request, Answer::error(errno)),
@@ -139,12 +177,18 @@ impl Service {
     }
 
     fn answer(&self, request: Request, body: &[u8], data: &[u8]) {
+        self.answer_with(request, 0, body, data);
+    }
+
+    fn answer_with(&self, request: Request, status: u16, body: &[u8], data: &[u8]) {
         let cx = &self.0.cx;
         if data.is_empty() {
-            return cx.reply(request, Answer::body(body));
+            return cx.reply(request, Answer { status, body, ..Answer::DONE });
         }
         match cx.frames().copy_of(data) {
-            Some(frame) => cx.reply(request, Answer { body, data: &[frame], ..Answer::DONE }),
+            Some(frame) => {
+                cx.reply(request, Answer { status, body, data: &[frame], ..Answer::DONE });
+            }
             None => cx.reply(request, Answer::error(Errno::ENOMEM)),
         }
     }
@@ -188,6 +232,7 @@ impl Service {
             }
             VIEW => Ok(self.page(&request.body).map_err(malformed)?.encode()),
             LENDERS => Ok(self.lenders_page(&request.body).map_err(malformed)?.encode()),
+            GROUPS => Ok(self.groups_page(&request.body).map_err(malformed)?.encode()),
             _ => Err(Errno::ENOSYS),
         }
     }
@@ -292,15 +337,26 @@ impl Service {
         Ok(self.0.registry.borrow().lenders_page(after))
     }
 
-    /// Appends the record of a change, then wakes the tasks that wait for a view.
-    async fn appended(&self, append: Option<Append>) -> Result<(), Errno> {
-        let Some(Append { log, bytes, .. }) = append else { return Ok(()) };
+    fn groups_page(&self, body: &[u8]) -> Result<GroupsPage, Short> {
+        let known = Decoder::new(body).u64()?;
+        Ok(self.0.registry.borrow().groups_page(known))
+    }
+
+    async fn append(&self, append: Append) -> Result<(), Errno> {
+        let Append { log, bytes, .. } = append;
         let result = self.meta(MetaOp::Append { log, bytes }).await;
         self.0.dirty.notify_all();
         if result.is_err() {
             self.0.registry.borrow_mut().store_mut().append_failed();
             return Err(Errno::EIO);
         }
+        Ok(())
+    }
+
+    /// Appends the record of a change, then wakes the tasks that wait for a view.
+    async fn appended(&self, append: Option<Append>) -> Result<(), Errno> {
+        let Some(append) = append else { return Ok(()) };
+        self.append(append).await?;
         self.0.changed.notify_all();
         if self.0.registry.borrow().hides_lenders() {
             self.0.hidden.notify_all();
@@ -353,8 +409,12 @@ impl Service {
     }
 
     fn synced(&self) {
+        let groups = self.groups().version();
         if self.0.registry.borrow_mut().handle_synced() {
             self.0.changed.notify_all();
+        }
+        if self.groups().version() > groups {
+            self.0.regrouped.notify_all();
         }
     }
 

@@ -12,24 +12,42 @@ use std::rc::Rc;
 use store::{MemoryBackend, MemoryLogs, Store};
 use wire::{Errno, NodeId};
 
-const MANAGER: NodeId = NodeId(1);
+pub const MANAGER: NodeId = NodeId(1);
 
 /// Node 1 is the manager; nodes 2 and 3 are members.
-struct World {
-    net: Net,
-    backend: MemoryBackend,
-    logs: MemoryLogs,
-    service: Option<Service>,
+pub struct World {
+    pub net: Net,
+    pub backend: MemoryBackend,
+    pub logs: MemoryLogs,
+    pub service: Option<Service>,
+    config: Config,
+    incarnation: u64,
     checkpoints: usize,
+    pub syncs: usize,
     /// The log that cannot be appended to any more.
-    full_log: Option<u64>,
+    pub full_log: Option<u64>,
+    /// Syncs fail.
+    pub is_broken: bool,
 }
 
 impl World {
     fn new() -> World {
-        let (backend, logs) = (MemoryBackend::new(), MemoryLogs::new());
-        let net = Net::new(3);
-        let mut world = World { net, backend, logs, service: None, checkpoints: 0, full_log: None };
+        World::with(3, Config::default())
+    }
+
+    pub fn with(nodes: u16, config: Config) -> World {
+        let mut world = World {
+            net: Net::new(nodes),
+            backend: MemoryBackend::new(),
+            logs: MemoryLogs::new(),
+            service: None,
+            config,
+            incarnation: 1,
+            checkpoints: 0,
+            syncs: 0,
+            full_log: None,
+            is_broken: false,
+        };
         world.serve();
         world
     }
@@ -37,17 +55,18 @@ impl World {
     fn serve(&mut self) {
         let config = store::Config::new(STORE_KIND, STORE_VERSION);
         let store = Store::open(self.backend.clone(), config, self.logs.contents()).unwrap();
-        self.service = Some(serve(self.net.nodes[0].cx(), store, Config::default()).unwrap());
+        self.service = Some(serve(self.net.nodes[0].cx(), store, self.config).unwrap());
     }
 
-    fn restart_manager(&mut self) {
+    pub fn restart_manager(&mut self) {
         self.service = None;
         self.backend = self.backend.kill();
-        self.net.restart(1, 2);
+        self.incarnation += 1;
+        self.net.restart(1, self.incarnation);
         self.serve();
     }
 
-    fn start(&self, id: u16, name: &str, roles: Roles) -> Client {
+    pub fn start(&self, id: u16, name: &str, roles: Roles) -> Client {
         let addresses = vec![format!("{name}:7000")];
         let identity = Identity {
             name: name.into(),
@@ -68,7 +87,7 @@ impl World {
         Client::start(self.net.nodes[usize::from(id) - 1].cx(), MANAGER, identity)
     }
 
-    fn turn(&mut self) {
+    pub fn turn(&mut self) {
         self.net.turn();
         while let Some(request) = self.net.nodes[0].take_meta() {
             let result = self.execute(request.op);
@@ -86,7 +105,13 @@ impl World {
                 return Err(MetaError { full: true, reason: "the disk is full".into() });
             }
             MetaOp::Append { log, bytes } => self.logs.append(log, &bytes),
-            MetaOp::Sync { log } => self.logs.sync(log),
+            MetaOp::Sync { .. } if self.is_broken => {
+                return Err(MetaError { full: false, reason: "the disk is broken".into() });
+            }
+            MetaOp::Sync { log } => {
+                self.syncs += 1;
+                self.logs.sync(log);
+            }
             MetaOp::DropLog { log } => self.logs.remove(log),
             MetaOp::Room => {}
             MetaOp::Checkpoint(work) => {
@@ -97,11 +122,11 @@ impl World {
         Ok(())
     }
 
-    fn seconds(&mut self, seconds: usize) {
+    pub fn seconds(&mut self, seconds: usize) {
         (0..seconds * 1000).for_each(|_| self.turn());
     }
 
-    fn until(&mut self, mut done: impl FnMut(&World) -> bool) {
+    pub fn until(&mut self, mut done: impl FnMut(&World) -> bool) {
         for _ in 0..60_000 {
             if done(self) {
                 return;
@@ -112,7 +137,7 @@ impl World {
     }
 }
 
-fn is_member(client: &Client) -> bool {
+pub fn is_member(client: &Client) -> bool {
     matches!(client.standing(), Standing::Member(_)) && client.directory().view > 0
 }
 

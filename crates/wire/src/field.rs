@@ -5,8 +5,8 @@
 
 use crate::limits::BODY_BYTES;
 use crate::{
-    Attr, CallId, Decoder, Encoder, FileId, FileKind, Fragment, Home, Layout, NodeId, ObjectId,
-    SetAttr, SetTime, Short, VolumeId, Wall, Wcc,
+    Attr, CallId, Decoder, Encoder, FileId, FileKind, Fragment, GroupId, Home, Layout, NodeId,
+    ObjectId, SetAttr, SetTime, Short, VolumeId, Wall, Wcc,
 };
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -218,6 +218,7 @@ fields!(Wcc { before, after });
 fields!(CallId { client, xid, procedure, head });
 fields!(Fragment { unit, units, column, width, object_unit });
 fields!(Home { server, disk });
+fields!(GroupId);
 fields!(ObjectId { volume, file, column });
 fields!(SetAttr { mode, uid, gid, size, atime, mtime, clear_set_id });
 

@@ -47,6 +47,47 @@ impl core::fmt::Display for Home {
     }
 }
 
+/// A group of replicas, in 24 bits as a [`Home`]; never used again. A number below [`FIRST`](GroupId::FIRST) is of the
+/// one disk with that number, and in no table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupId(pub u32);
+
+impl GroupId {
+    /// The first that a table lists: no server has a number as high as that in its upper 16 bits.
+    pub const FIRST: GroupId = GroupId(0xc0_0000);
+
+    /// Whether a table of groups lists it.
+    pub fn is_listed(self) -> bool {
+        self >= GroupId::FIRST
+    }
+
+    /// The number after it: as a home, of the next server, so that a list of a server's objects is one of a group.
+    pub fn next(self) -> GroupId {
+        GroupId(self.0 + 0x100)
+    }
+}
+
+impl From<Home> for GroupId {
+    fn from(home: Home) -> GroupId {
+        GroupId(u32::from(home.server.0) << 8 | u32::from(home.disk))
+    }
+}
+
+impl From<GroupId> for Home {
+    fn from(group: GroupId) -> Home {
+        Home { server: NodeId((group.0 >> 8) as u16), disk: group.0 as u8 }
+    }
+}
+
+impl core::fmt::Display for GroupId {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self.is_listed() {
+            true => write!(f, "group {}", (self.0 - GroupId::FIRST.0) >> 8),
+            false => Home::from(*self).fmt(f),
+        }
+    }
+}
+
 /// How one file is striped. Every request to an I/O server carries its epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {

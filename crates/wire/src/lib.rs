@@ -27,7 +27,7 @@ pub use blockmap::{BlockMap, Fragment};
 pub use codec::{Decoder, Encoder, Short};
 pub use control::{CallHeader, Channel, Control, ControlView, Flags, Header, Kind, Malformed};
 pub use ids::{CallId, FileId, NodeId, ObjectId, SessionEpoch, Token, VolumeId};
-pub use layout::{Extent, Home, Layout, Placement};
+pub use layout::{Extent, GroupId, Home, Layout, Placement};
 pub use listing::ListingVersion;
 pub use mix::mix;
 pub use sites::{SITES, SiteOwner, Sites};

@@ -135,6 +135,13 @@ pub fn members(bytes: &[u8]) {
     }
     let _ = members::protocol::Join::decode(body, data);
     let _ = members::protocol::Page::decode(body, data);
+    if let Ok(page) = members::groups::GroupsPage::decode(body, data) {
+        assert!(page.groups.iter().all(|told| told.group.in_sync().count() > 0));
+        let _ = page.follows(page.version);
+    }
+    if let Ok(proposal) = members::groups::Proposal::decode(body) {
+        assert_eq!(members::groups::Proposal::decode(&proposal.encode()).as_ref(), Ok(&proposal));
+    }
     if let Ok(registration) = Registration::decode(body) {
         assert_eq!(Registration::decode(&registration.encode()).as_ref(), Ok(&registration));
     }

@@ -134,6 +134,16 @@ fn seeds() {
     let page = members::protocol::Page { view: 1, members: vec![member], last: true };
     let (body, data) = page.encode();
     write("members", "page", &[&body[..], &data].concat());
+    let replica = |server| members::groups::Replica { server: NodeId(server), disk: 0, id: 7 };
+    let group = members::groups::Group::new(2, &[replica(1), replica(2)]).unwrap();
+    let id = wire::GroupId::FIRST;
+    let told = members::groups::ToldGroup { version: 3, id, group };
+    let page = members::groups::GroupsPage { version: 3, groups: vec![told], last: true };
+    let (body, data) = page.encode();
+    write("members", "groups", &[&body[..], &data].concat());
+    let change = members::groups::Change::Remove(replica(2));
+    let proposal = members::groups::Proposal { group: id, by: replica(1), epoch: 1, change };
+    write("members", "proposal", &wire::field::encoded(&proposal));
     for (name, opcode, body) in [
         ("lookup", 1u32, &b"name\0"[..]),
         ("getattr", 3, &[0; 16]),
