@@ -13,7 +13,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("store", &["wire"]),
     ("members", &["wire", "endpoint", "netrpc", "node", "store"]),
     ("netmem", &["wire", "endpoint", "netrpc", "node", "members"]),
-    ("stripe", &["wire", "endpoint", "netrpc", "node", "netmem"]),
+    ("stripe", &["wire", "endpoint", "netrpc", "node", "members", "netmem"]),
     ("kv", &["wire", "endpoint", "netrpc", "node", "members", "netmem"]),
     ("nfs", &["wire", "endpoint", "node"]),
     ("names", &["wire", "endpoint", "netrpc", "node", "store", "stripe"]),

@@ -19,7 +19,8 @@ pub use holes::Seek;
 use crate::limits::*;
 use crate::order::Stamp;
 use crate::protocol::{DeviceRoom, ObjectReply, ObjectRequest, Role, Shape, op, text_of};
-use endpoint::FrameMut;
+use endpoint::{Frame, FrameMut};
+use members::Groups;
 use node::{Bug, Call, CallError, Cx, Pieces, Reply, Wait, Waiting};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,8 +28,8 @@ use std::rc::Rc;
 use std::time::Duration;
 use wire::layout::{WIDTH_MAX, column_mask};
 use wire::{
-    BlockMap, Channel, Errno, FileId, Fragment, Home, Layout, NodeId, ObjectId, Placement, Time,
-    VolumeId, Wall,
+    BlockMap, Channel, Errno, FileId, Fragment, GroupId, Home, Layout, NodeId, ObjectId, Placement,
+    Time, VolumeId, Wall,
 };
 
 /// A file, as its manager describes it to clients.
@@ -178,6 +179,10 @@ struct Shared {
     formula: Rc<[Fragment]>,
     /// Disks that were declared gone, one bit each.
     gone: RefCell<BTreeMap<NodeId, u32>>,
+    /// The groups of the volume, once they are known.
+    groups: RefCell<Option<Groups>>,
+    /// They are being asked for.
+    refreshing: Cell<bool>,
 }
 
 /// A block map, and the layout epoch it belongs to.
@@ -208,10 +213,27 @@ impl From<CallError> for Trouble {
 impl Trouble {
     fn of_status(status: u16) -> Trouble {
         match Errno(status) {
-            Errno::EAGAIN => Trouble::Retry(Errno::EAGAIN),
+            errno @ (Errno::EAGAIN | Errno::EREMOTE) => Trouble::Retry(errno),
             errno => Trouble::Fail(errno),
         }
     }
+
+    /// Of a disk that its server refuses another one of its group takes over.
+    fn of_reply(home: Home, status: u16) -> Trouble {
+        match Errno(status) {
+            errno @ (Errno::ENXIO | Errno::ENODEV) if GroupId::from(home).is_listed() => {
+                Trouble::Retry(errno)
+            }
+            _ => Trouble::of_status(status),
+        }
+    }
+}
+
+/// The data of a request behind its body.
+#[derive(Default)]
+struct Sent<'a> {
+    data: Option<Pieces<Frame>>,
+    trailer: &'a [u8],
 }
 
 /// The tries of one operation: until when, and how long to wait between two.
@@ -244,6 +266,7 @@ impl Tries<'_> {
             return Err(errno);
         }
         self.client.count(|c| c.retries += 1);
+        self.client.refresh_groups();
         let wait = |(node, disk)| Wait { node, disk, since: self.begun, why: errno };
         self.waiting = self.asked.map(|asked| cx.note_wait(wait(asked)));
         cx.sleep(self.pause).await;
@@ -272,8 +295,52 @@ impl Client {
     pub fn with_patience(cx: &Cx, volume: VolumeId, patience: Duration) -> Client {
         let (counters, formula, cx) = (Cell::default(), Rc::default(), cx.clone());
         let (maps, rooms, patience) = (RefCell::default(), RefCell::default(), Cell::new(patience));
-        let gone = RefCell::default();
-        Client(Rc::new(Shared { cx, volume, patience, counters, maps, rooms, formula, gone }))
+        let (gone, groups, refreshing) = (RefCell::default(), RefCell::default(), Cell::default());
+        Client(Rc::new(Shared {
+            cx,
+            volume,
+            patience,
+            counters,
+            maps,
+            rooms,
+            formula,
+            gone,
+            groups,
+            refreshing,
+        }))
+    }
+
+    /// The volume's groups are these from now on.
+    pub fn set_groups(&self, groups: Groups) {
+        self.0.groups.replace(Some(groups));
+    }
+
+    /// Asks for newer groups, where there are some, unless that is under way: what failed may be another's task now.
+    fn refresh_groups(&self) {
+        let Some(groups) = self.0.groups.borrow().clone() else { return };
+        let has_none = groups.is_known() && groups.version() == 0;
+        if has_none || self.0.refreshing.replace(true) {
+            return;
+        }
+        let client = self.clone();
+        self.cx().spawn("stripe groups", async move {
+            // Without an answer the next try asks again.
+            let _ = groups.refresh().await;
+            client.0.refreshing.set(false);
+        });
+    }
+
+    /// The server that answers for this home now, to whose disk the request goes. EREMOTE: its group is not known.
+    fn aim(&self, home: Home, request: &mut ObjectRequest) -> Result<NodeId, Errno> {
+        let id = GroupId::from(home);
+        if !id.is_listed() {
+            return Ok(home.server);
+        }
+        let groups = self.0.groups.borrow();
+        let group = groups.as_ref().and_then(|groups| groups.get(id)).ok_or(Errno::EREMOTE)?;
+        let primary = group.primary();
+        (request.disk, request.group, request.group_epoch) = (primary.disk, id, group.epoch());
+        Ok(primary.server)
     }
 
     /// From now on a server that does not answer is waited for this long.
@@ -295,8 +362,8 @@ impl Client {
     }
 
     /// EIO for a disk that was declared gone. Asked before every try: it may be declared so meanwhile.
-    fn there(&self, server: NodeId, disk: u8) -> Result<(), Errno> {
-        if self.is_gone(Home { server, disk }) { Err(Errno::EIO) } else { Ok(()) }
+    fn there(&self, home: Home) -> Result<(), Errno> {
+        if self.is_gone(home) { Err(Errno::EIO) } else { Ok(()) }
     }
 
     /// The volume whose files it reads and writes.
@@ -391,17 +458,37 @@ impl Client {
         ObjectRequest { shape: Shape { role, ..request.shape }, ..request }
     }
 
-    /// One try of a call that sends no data; what comes lands in `into`.
-    fn call<'a>(
+    /// One try of a request; what comes lands in `into`.
+    async fn send(
         &self,
-        to: NodeId,
+        home: Home,
         op: u16,
-        body: &'a [u8],
+        mut request: ObjectRequest,
+        sent: Sent<'_>,
         into: Pieces<FrameMut>,
         tries: &Tries<'_>,
-    ) -> Call<'a> {
-        let (once, deadline, data) = (!op::is_pure(op), Some(tries.left()), self.cx().pieces());
-        Call { to, channel: Channel::STRIPE, op, once, deadline, body, data, trailer: &[], into }
+    ) -> Result<Reply, Trouble> {
+        let to = self.aim(home, &mut request).map_err(Trouble::Retry)?;
+        // A primary that says nothing is asked for no longer than another one takes to be it.
+        let most = if request.group.is_listed() { GROUP_CALL_SPAN } else { Duration::MAX };
+        let (body, data) = (request.encode(), sent.data.unwrap_or_else(|| self.cx().pieces()));
+        let call = Call {
+            to,
+            channel: Channel::STRIPE,
+            op,
+            once: !op::is_pure(op),
+            deadline: Some(tries.left().min(most)),
+            body: &body,
+            data,
+            trailer: sent.trailer,
+            into,
+        };
+        let reply = self.cx().call(call).await?;
+        // Of several objects, or of none, the status says nothing of the disk.
+        if !matches!(op, op::REMOVE | op::DESCRIBE | op::WITNESS | op::LIST | op::SPACE) {
+            self.note_disk(Home { server: to, disk: request.disk }, &reply);
+        }
+        Ok(reply)
     }
 
     /// A call without data, tried until it is answered.
@@ -425,19 +512,13 @@ impl Client {
         let home = Home { server: to, disk: request.disk };
         let mut tries = self.tries_of(home);
         loop {
-            self.there(to, request.disk)?;
-            let (body, into) = (request.encode(), self.cx().pieces());
-            let call = Call { trailer, ..self.call(to, op, &body, into, &tries) };
-            let reply = self.cx().call(call).await;
-            // Of several objects, or of none, the status says nothing of the disk.
-            let of_disk = !matches!(op, op::REMOVE | op::DESCRIBE | op::WITNESS);
-            if let (true, Ok(reply)) = (of_disk, &reply) {
-                self.note_disk(home, reply);
-            }
+            self.there(home)?;
+            let sent = Sent { trailer, ..Sent::default() };
+            let reply = self.send(home, op, *request, sent, self.cx().pieces(), &tries).await;
             let trouble = match reply {
                 Ok(reply) if reply.status == 0 => return Ok(reply),
-                Ok(reply) => Trouble::of_status(reply.status),
-                Err(error) => error.into(),
+                Ok(reply) => Trouble::of_reply(home, reply.status),
+                Err(trouble) => trouble,
             };
             tries.again(trouble).await?;
         }

@@ -94,7 +94,9 @@ impl Inner {
     /// The object's history once everything that was written to it until now is stable.
     pub fn history_now(&self, state: &State) -> History {
         let before = state.stable.map_or_else(History::default, |head| head.history);
-        before.after(self.verifier, self.orders.get(), state.writer)
+        let verifier = self.verifier_of(state);
+        let through = self.last_order(state).max(before.through_in(verifier));
+        if verifier == 0 { before } else { before.after(verifier, through, state.writer) }
     }
 
     async fn commit_round(self: &Rc<Self>, object: &Rc<Object>) -> Result<(), Errno> {

@@ -10,8 +10,8 @@ use crate::server::{Inner, Server};
 use node::{Answer, Notify, Request};
 use std::cell::Cell;
 use std::rc::Rc;
-use wire::Errno;
 use wire::limits::BLOCK_BYTES;
+use wire::{Errno, ObjectId};
 
 impl Inner {
     /// DESCRIBE.
@@ -19,12 +19,21 @@ impl Inner {
         let Ok(objects) = decode_some(request.trailer(), ask.bytes) else {
             return self.refuse(request, ask, Errno::EPROTO);
         };
+        let statuses = self.describe_each(objects, ask).await;
+        self.tell_each(request, &statuses);
+    }
+
+    /// Describes the files of objects; 0 or an error number of each.
+    pub async fn describe_each(
+        self: &Rc<Self>,
+        objects: Vec<(ObjectId, Description)>,
+        ask: &ObjectRequest,
+    ) -> Vec<u16> {
         let told = objects.into_iter().map(async |(object, description)| {
             let ask = ObjectRequest { object, ..*ask };
             self.note_description(&ask, description).await.map_or_else(|errno| errno.0, |()| 0)
         });
-        let statuses = node::all(told).await;
-        self.tell_each(request, &statuses);
+        node::all(told).await
     }
 
     async fn note_description(

@@ -9,7 +9,10 @@
 //! A layout of which the objects alone cannot tell where bytes are is told before it is used, and stable then: it is in
 //! the log. No later description takes it back: one of an earlier layout leaves the layout that the object has.
 
-use crate::limits::{DESCRIBED_LAYOUT_BYTES_MAX, DESCRIBED_PATH_BYTES_MAX};
+use crate::limits::{
+    DESCRIBED_LAYOUT_BYTES_BEFORE, DESCRIBED_LAYOUT_BYTES_MAX, DESCRIBED_PATH_BYTES_MAX,
+    OWN_TRAILER_BYTES_MAX,
+};
 use crate::protocol::Shape;
 use wire::codec::{Decoder, Encoder, Short};
 use wire::field::Field;
@@ -97,7 +100,7 @@ impl Description {
         let (mode, uid, gid) = (input.u32()?, input.u32()?, input.u32()?);
         let present = input.u32()?;
         let (layout, path) = (usize::from(input.u16()?), usize::from(input.u16()?));
-        if layout > DESCRIBED_LAYOUT_BYTES_MAX || path > DESCRIBED_PATH_BYTES_MAX {
+        if layout > DESCRIBED_LAYOUT_BYTES_BEFORE || path > DESCRIBED_PATH_BYTES_MAX {
             return Err(Short);
         }
         let (layout, path) = (input.raw(layout)?.to_vec(), input.raw(path)?.to_vec());
@@ -142,7 +145,7 @@ impl Told {
 
 /// Bytes of an object's name in a DESCRIBE request.
 const NAME_BYTES: usize = 14;
-const _: () = assert!(NAME_BYTES + Description::BYTES_MAX <= TRAILER_BYTES_MAX);
+const _: () = assert!(NAME_BYTES + Description::BYTES_MAX <= OWN_TRAILER_BYTES_MAX);
 const _: () = assert!(4 + Description::BYTES_MAX <= TRAILER_BYTES_MAX);
 
 /// The trailer of a DESCRIBE request with as many of `objects`, from the first on, as it has room for, and how many.
@@ -150,7 +153,7 @@ pub fn encode_some(objects: &[(ObjectId, Description)]) -> (Vec<u8>, usize) {
     let (mut bytes, mut count) = (0, 0);
     for (_, description) in objects {
         let more = NAME_BYTES + description.bytes();
-        if bytes + more > TRAILER_BYTES_MAX {
+        if bytes + more > OWN_TRAILER_BYTES_MAX {
             break;
         }
         (bytes, count) = (bytes + more, count + 1);

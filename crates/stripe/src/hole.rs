@@ -99,7 +99,7 @@ impl Inner {
         let end = (first + count).min(object.state.borrow().blocks());
         let run = Run { first, count: end.saturating_sub(first) as u32 };
         object.state.borrow_mut().note_writer(request.client);
-        let order = self.next_order();
+        let order = self.next_order(&object, ask.group);
         let head = self.punched_head(&object, ask);
         self.punch_blocks(&object, head, run).await?;
         self.note_change(&object, head);
@@ -140,7 +140,12 @@ impl Inner {
         let state = object.state.borrow();
         let before = match state.exists {
             true => state.head,
-            false => Head { epoch: ask.epoch, truncations: ask.truncations, ..Head::default() },
+            false => Head {
+                epoch: ask.epoch,
+                truncations: ask.truncations,
+                group: ask.group,
+                ..Head::default()
+            },
         };
         let mtime = before.mtime.max(ask.mtime);
         Head { mtime, shape: ask.shape, history: self.history_now(&state), ..before }

@@ -3,8 +3,8 @@
 //! A file is striped over objects by its [`Layout`](wire::Layout); an object is one column of a file on one I/O
 //! server. [`serve`] runs an I/O server on a node; [`Client`] reads and writes files over many of them.
 //!
-//! It knows no names, no permissions and no caching of files: those are `names`' and `files`'. It is not redundant yet:
-//! a layout's `copies` travels and is stored, but no copies are made.
+//! It knows no names, no permissions and no caching of files: those are `names`' and `files`'. Where a column's home is
+//! a group of disks (`groups`), all of them keep it.
 //!
 //! Invariants: every 4 KiB block has its CRC-32C from the writing client to the disk and back to the reading client;
 //! data of an acknowledged commit survives any crash; of uncommitted data each block is old or new.
@@ -20,9 +20,11 @@ mod describe;
 pub mod description;
 mod disk;
 mod format;
+mod groups;
 mod hole;
 mod label;
 pub mod limits;
+mod list;
 pub mod log;
 pub mod mark;
 mod moves;
@@ -36,6 +38,7 @@ mod read;
 mod recent;
 mod recovery;
 mod replay;
+mod replicate;
 mod room;
 mod scan;
 mod scrub;

@@ -169,7 +169,9 @@ pub const TOMBSTONE: Duration = Duration::from_secs(120);
 /// Most tombstones; the oldest goes first.
 pub const TOMBSTONES_MAX: usize = 64 * 1024;
 /// Objects that one request removes: as many names of 16 bytes as a trailer has room for.
-pub const REMOVALS_MAX: usize = wire::limits::TRAILER_BYTES_MAX / crate::protocol::Kept::BYTES;
+pub const REMOVALS_MAX: usize = OWN_TRAILER_BYTES_MAX / crate::protocol::Kept::BYTES;
+/// Longest trailer of a request that changes objects: the place in their order follows it to other replicas.
+pub const OWN_TRAILER_BYTES_MAX: usize = wire::limits::TRAILER_BYTES_MAX - 48;
 /// Incarnations of a server that a disk remembers, 8 bytes each in one block.
 pub const INCARNATIONS_MAX: usize = 500;
 /// Bytes of a label's second block in front of them: 24 of its head, 36 of the log's mark, 26 of the manager's.
@@ -193,7 +195,9 @@ pub const CENSUS_PARALLEL: usize = 32;
 pub const DESCRIBED_PATH_BYTES_MAX: usize = 960;
 /// Longest layout with its block map that an object's description keeps: 32 columns take 108 bytes, and 31 fragments,
 /// as many as there are when each column but one was added by itself, 27 each and 4. A longer one is left out.
-pub const DESCRIBED_LAYOUT_BYTES_MAX: usize = 960;
+pub const DESCRIBED_LAYOUT_BYTES_MAX: usize = 956;
+/// The same in releases that knew no groups, whose headers are read.
+pub const DESCRIBED_LAYOUT_BYTES_BEFORE: usize = 960;
 /// Objects described that start a checkpoint: their records are 1 MiB of log, if they had none.
 pub const DESCRIBED_MAX: usize = 256;
 /// A description is in place after so long also where nothing else brings a checkpoint.
@@ -263,3 +267,6 @@ const _: () = assert!(UNREADABLE_PAUSE.as_millis() < UNREADABLE_SPAN.as_millis()
 const _: () = assert!(LIST_COUNT_MAX * crate::protocol::Kept::BYTES <= TRANSFER_BYTES_MAX);
 const _: () = assert!(PAST_INCARNATIONS_MAX <= INCARNATIONS_MAX);
 const _: () = assert!(REMOVALS_MAX > 0);
+/// How long a client waits for the primary of a group: after a lease of 2 s and what is promised beyond it another one
+/// may be it.
+pub const GROUP_CALL_SPAN: Duration = Duration::from_secs(3);

@@ -6,7 +6,7 @@
 //! ```text
 //!   0  magic 4 | crc 4 | version 2 | kind 1 | 0 1 | description blocks 4
 //!  16  generation 4 | runs 4 | sequence 8 | data blocks 4 | checksums 4
-//!  40  object 14 | head 159 | 0 to 216
+//!  40  object 14 | head 162
 //! 216  salt 8 | previous 8 | synced 8
 //! 240  runs: first block 8, count 4; then checksums of 4 bytes; of a Describe the file's description, behind its
 //!      length of 2 bytes; 0 to the block's end

@@ -46,13 +46,17 @@ impl Inner {
         let _gates = self.hold_settled(&object, ask).await?;
         let stable = object.state.borrow().stable.ok_or(Errno::ENOENT)?;
         // Writes from now on are distinguishable from earlier ones, if they are lost.
-        let history = past.history.moved().after(self.verifier, self.orders.get(), 0);
+        let (verifier, orders) = {
+            let state = object.state.borrow();
+            (self.verifier_of(&state), self.last_order(&state))
+        };
+        let history = past.history.moved().after(verifier, orders, 0);
         let head = Head { history, shape: ask.shape, ..stable };
         self.put_record(&object, Record::bare(Kind::Commit, object.id, head)).await?;
         self.note_change(&object, head);
         // The copy has no writer.
         object.state.borrow_mut().writer = 0;
-        if self.recent.borrow_mut().inherit(object.spot(), self.verifier, past.memory) {
+        if self.recent.borrow_mut().inherit(object.spot(), verifier, past.memory) {
             self.forget_later();
         }
         Ok(self.describe(&object))
@@ -76,7 +80,7 @@ impl Inner {
         let _gates = self.hold_settled(&object, ask).await?;
         let history = self.history_now(&object.state.borrow()).cut(0);
         let (epoch, shape) = (ask.epoch, ask.shape);
-        let head = Head { epoch, shape, history, ..Head::default() };
+        let head = Head { epoch, shape, history, group: ask.group, ..Head::default() };
         self.cut(&object, head).await?;
         self.note_change(&object, head);
         self.recent.borrow_mut().note(object.spot(), 0..u64::MAX);

@@ -20,10 +20,10 @@ use crate::order::History;
 use crate::protocol::Shape;
 use std::sync::LazyLock;
 use wire::checksum::block_crc;
-use wire::codec::{Decoder, Encoder};
-use wire::field::{Field, fields};
+use wire::codec::{Decoder, Encoder, Short};
+use wire::field::{Field, Output};
 use wire::limits::BLOCK_BYTES;
-use wire::{ObjectId, Wall};
+use wire::{GroupId, ObjectId, Wall};
 
 /// First bytes of a header: "TZOB".
 const MAGIC: u32 = u32::from_le_bytes(*b"TZOB");
@@ -117,13 +117,33 @@ pub struct Head {
     pub shape: Shape,
     /// The writes that are stable.
     pub history: History,
+    /// The group that keeps it; 0 is its disk alone.
+    pub group: GroupId,
 }
 
 impl Head {
+    /// Bytes that its encoding takes without the group.
+    pub const ALONE_BYTES: usize = 4 + 4 + 8 + 12 + 3 + History::BYTES;
     /// Bytes that its encoding takes.
-    pub const BYTES: usize = 4 + 4 + 8 + 12 + 3 + History::BYTES;
+    pub const BYTES: usize = Head::ALONE_BYTES + 3;
 }
-fields!(Head { epoch, truncations, length, mtime, shape, history });
+
+/// The group's 24 bits are last: releases that know no groups left zeros there.
+impl<'a> Field<'a> for Head {
+    fn put(&self, out: &mut impl Output) {
+        (self.epoch, self.truncations, self.length).put(out);
+        (self.mtime, self.shape, self.history).put(out);
+        out.append(&self.group.0.to_le_bytes()[..3]);
+    }
+
+    fn take(input: &mut Decoder<'a>) -> Result<Head, Short> {
+        let (epoch, truncations, length) = Field::take(input)?;
+        let (mtime, shape, history) = Field::take(input)?;
+        let [low, middle, high] = Field::take(input)?;
+        let group = GroupId(u32::from_le_bytes([low, middle, high, 0]));
+        Ok(Head { epoch, truncations, length, mtime, shape, history, group })
+    }
+}
 
 /// A header slot that could be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -120,6 +120,10 @@ pub(crate) struct State {
     pub whole_until: Time,
     /// Writers of this incarnation, as far as they are not in the durable head.
     pub writer: Writer,
+    /// Of an object of a group, the latest write.
+    pub order: u64,
+    /// Likewise, the number that the primary gave the one that is being executed.
+    pub given: Option<u64>,
 }
 
 impl State {
@@ -169,6 +173,8 @@ impl Object {
             ahead: 0,
             whole_until: Time::ZERO,
             writer: 0,
+            order: 0,
+            given: None,
         };
         Object {
             id,
@@ -308,6 +314,11 @@ impl Objects {
     pub fn dig_out(&mut self, object: &Rc<Object>) {
         self.forget(object);
         self.tombstones.remove(&object.spot());
+    }
+
+    /// An object of this name is refused no more.
+    pub fn forget_removal(&mut self, spot: Spot) {
+        self.tombstones.remove(&spot);
     }
 
     /// Whether the object was removed not long ago.

@@ -39,7 +39,7 @@ impl Inner {
         let disk = usize::from(disk);
         let open = self.objects.borrow().get(Spot::of(ask)).cloned();
         if let Some(object) = open {
-            return self.opened(object).await;
+            return self.in_group(self.opened(object).await?, ask);
         }
         let key = self.cache.borrow_mut().open(disk);
         let object = Rc::new(Object::new(&self.cx, id, disk, key));
@@ -50,7 +50,21 @@ impl Inner {
         let phase = result.map_or_else(Phase::Failed, |()| Phase::Open);
         object.state.borrow_mut().phase = phase;
         drop(opening);
-        result.map(|()| object)
+        result?;
+        self.in_group(object, ask)
+    }
+
+    /// The object, if it is one of the group that was asked; ESTALE if it is another's.
+    fn in_group(&self, object: Rc<Object>, ask: &ObjectRequest) -> Result<Rc<Object>, Errno> {
+        {
+            let mut state = object.state.borrow_mut();
+            if !state.exists {
+                state.head.group = ask.group;
+            } else if state.head.group != ask.group {
+                return Err(Errno::ESTALE);
+            }
+        }
+        Ok(object)
     }
 
     /// Opens an object as the log says it is.

@@ -161,6 +161,11 @@ impl History {
         if self.last().incarnation == incarnation { self.last().writer } else { 0 }
     }
 
+    /// Writes up to this one are stable, of this incarnation.
+    pub fn through_in(&self, incarnation: u64) -> u64 {
+        if self.last().incarnation == incarnation { self.last().through } else { 0 }
+    }
+
     fn last(&self) -> &Commits {
         &self.0[History::LAST]
     }
@@ -328,11 +333,45 @@ pub enum Verdict {
     Unknown,
 }
 
+/// Incarnations in the order in which they were.
+pub trait Ranks {
+    /// The place of one among them; nothing where it is not known.
+    fn rank(&self, incarnation: u64) -> Option<usize>;
+    /// The place of the present one.
+    fn now(&self) -> usize;
+}
+
+impl Ranks for Incarnations {
+    fn rank(&self, incarnation: u64) -> Option<usize> {
+        Incarnations::rank(self, incarnation)
+    }
+
+    fn now(&self) -> usize {
+        Incarnations::now(self)
+    }
+}
+
+/// The verifiers of a group, of which this is the present one: they are numbers that grow.
+#[derive(Clone, Copy, Debug)]
+pub struct Verifiers(pub u64);
+
+impl Ranks for Verifiers {
+    fn rank(&self, incarnation: u64) -> Option<usize> {
+        (incarnation <= self.0).then_some(incarnation as usize)
+    }
+
+    fn now(&self) -> usize {
+        self.0 as usize
+    }
+}
+
+const _: () = assert!(usize::BITS == 64, "a verifier is a rank");
+
 /// Judges a write with this stamp of `client`, of an object with this history, to which `writer` wrote in
 /// this incarnation.
 /// `since`: the first incarnation, by rank, of which every write is remembered, if there is one.
 pub fn judge(
-    incarnations: &Incarnations,
+    incarnations: &impl Ranks,
     history: &History,
     stamp: Stamp,
     client: u64,

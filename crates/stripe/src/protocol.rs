@@ -4,12 +4,13 @@
 //! generation. One body serves all requests and one all replies; each operation's text says which fields it uses.
 //! The status of a reply is 0 or an [`Errno`](wire::Errno) number; with ESTALE the body says the server's epoch and
 //! truncate generation. ENXIO: the server has refused the disk since its start, or has none of that number. ENODEV: the
-//! disk went missing while it served. With both, the trailer says why in a sentence for people.
+//! disk went missing while it served. With both, the trailer says why in a sentence for people. EREMOTE: another server
+//! is the group's primary, or the group has another epoch here than the request says.
 
 use wire::codec::{Decoder, Short};
 use wire::field::{Field, Output, body, fields};
 use wire::limits::{BLOCK_BYTES, BODY_BYTES, TRAILER_BYTES_MAX, TRAILER_WORD_BYTES};
-use wire::{ObjectId, Wall};
+use wire::{GroupId, ObjectId, Wall};
 
 /// Operation numbers.
 pub mod op {
@@ -93,6 +94,12 @@ pub mod op {
     /// disk. The reply has no data and comes at once. EAGAIN when the server has as many of these to do as it notes.
     pub const PREFETCH: u16 = 26;
 
+    /// Whether all replicas of an object execute it: it changes the object, or makes changes of it durable.
+    pub fn changes(op: u16) -> bool {
+        let reads = matches!(op, READ | ATTRIBUTES | SPACE | LIST | WITNESS | SEEK);
+        !reads && !matches!(op, DESCRIPTION | PREFETCH)
+    }
+
     /// Whether the operation may be executed twice, so that no reply is kept for it.
     pub fn is_pure(op: u16) -> bool {
         matches!(op, READ | ATTRIBUTES | SPACE | LIST | WITNESS | SEEK | DESCRIBE)
@@ -172,10 +179,14 @@ pub struct ObjectRequest {
     pub mtime: Wall,
     /// The layout in short, and what the object is once the request changed it.
     pub shape: Shape,
-    /// The server's disk that keeps it.
+    /// The server's disk that keeps it; of a listed group it is the one that the server has in it.
     pub disk: u8,
     /// Of a WRITE: it shall be stable when the reply comes, with everything written to the object before.
     pub stable: bool,
+    /// The group of disks that keeps it; 0 is the disk alone.
+    pub group: GroupId,
+    /// The group's epoch that the caller knows.
+    pub group_epoch: u32,
 }
 
 /// Body of every reply.
@@ -259,7 +270,19 @@ impl ObjectRequest {
         Field::take(&mut Decoder::new(body))
     }
 }
-fields!(ObjectRequest { object, epoch, truncations, offset, bytes, mtime, shape, disk, stable });
+fields!(ObjectRequest {
+    object,
+    epoch,
+    truncations,
+    offset,
+    bytes,
+    mtime,
+    shape,
+    disk,
+    stable,
+    group,
+    group_epoch
+});
 
 impl ObjectReply {
     /// The body as it travels.
@@ -349,6 +372,8 @@ mod tests {
             let mtime = Wall { seconds, nanos: 5 };
             let request = ObjectRequest {
                 object, epoch: 7, truncations: 8, offset, bytes, mtime, shape, disk: 3, stable: true,
+                group: GroupId(0xc0_0000 | u32::from(column) << 8),
+                group_epoch: bytes,
             };
             prop_assert_eq!(ObjectRequest::decode(&request.encode()), Ok(request));
             let (verifier, length) = (file, offset);

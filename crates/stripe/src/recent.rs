@@ -4,14 +4,15 @@
 //!
 //! Of a column that moves to another server its new one must know the same: [`Past`] goes along with the copy.
 
-use crate::limits::{PAST_INCARNATIONS_MAX, RECENT_OBJECTS_MAX, RECENT_RANGES_MAX};
+use crate::limits::{
+    OWN_TRAILER_BYTES_MAX, PAST_INCARNATIONS_MAX, RECENT_OBJECTS_MAX, RECENT_RANGES_MAX,
+};
 use crate::objects::Spot;
 use crate::order::{History, Incarnations, Stamp};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use wire::codec::{Decoder, Encoder, Short};
 use wire::field::Field;
-use wire::limits::TRAILER_BYTES_MAX;
 
 /// The order of writes among incarnations: the incarnation's rank, then the number.
 type Rank = (usize, u64);
@@ -207,7 +208,7 @@ impl Memory {
     }
 
     fn fits(&self) -> bool {
-        Past::FIXED_BYTES + self.bytes() <= TRAILER_BYTES_MAX
+        Past::FIXED_BYTES + self.bytes() <= OWN_TRAILER_BYTES_MAX
     }
 
     fn encode(&self, out: &mut Encoder<'_>) {

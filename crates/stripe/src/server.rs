@@ -10,9 +10,10 @@
 
 use crate::cache::{Cache, Network};
 use crate::disk::{Disk, Health, errno};
+use crate::groups::Groups;
 use crate::limits::*;
 use crate::objects::{Object, Objects, Spot};
-use crate::protocol::{DeviceRoom, Kept, ObjectReply, ObjectRequest, op, text_trailer};
+use crate::protocol::{DeviceRoom, ObjectReply, ObjectRequest, op, text_trailer};
 use crate::recent::Recent;
 use crate::sources::Sources;
 use crate::witness::Witnesses;
@@ -25,7 +26,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use wire::codec::Encoder;
 use wire::field::Field;
-use wire::{Channel, Errno, NodeId, ObjectId, Time, VolumeId};
+use wire::{Channel, Errno, NodeId, Time, VolumeId};
 
 /// Configuration of an I/O server.
 #[derive(Clone, Debug)]
@@ -48,6 +49,8 @@ pub struct ServerConfig {
     pub confirms: bool,
     /// In which time everything on the disks is read once; never when there is none.
     pub scrub: Option<Duration>,
+    /// The groups of the volume, where its disks may be in some.
+    pub groups: Option<members::Groups>,
 }
 
 impl ServerConfig {
@@ -63,6 +66,7 @@ impl ServerConfig {
             memory: None,
             confirms: false,
             scrub: Some(node::limits::SCRUB_PERIOD),
+            groups: None,
         }
     }
 }
@@ -166,6 +170,8 @@ pub(crate) struct Inner {
     pub witnessed: Notify,
     /// Memory for long requests is short.
     pub tight: Notify,
+    /// The replicas of groups that are here.
+    pub groups: Groups,
 }
 
 /// A running I/O server.
@@ -199,6 +205,7 @@ pub fn serve(cx: &Cx, config: ServerConfig) -> Server {
         witnesses: RefCell::default(),
         witnessed: Notify::new(cx),
         tight: Notify::new(cx),
+        groups: Groups::new(config.groups.clone()),
         config,
     });
     cx.spawn("stripe start", start(inner.clone()));
@@ -255,6 +262,7 @@ async fn start(inner: Rc<Inner>) {
         inner.cx.spawn("stripe hints", async move { service.follow_hints().await });
     }
     inner.cx.spawn("stripe room", inner.clone().keep_room());
+    inner.serve_replicas();
     inner.started.set(true);
     inner.changed.notify_all();
 }
@@ -375,15 +383,28 @@ impl Inner {
         loop {
             let request = self.cx.accept(Channel::STRIPE).await;
             match ObjectRequest::decode(&request.body) {
-                Ok(ask) if request.op == op::READ => {
-                    if let Some(pending) = self.read_at_once(request, &ask) {
-                        self.read(pending, &ask).await;
-                    }
-                }
+                Ok(ask) if ask.group.is_listed() => self.serve_group(request, ask).await,
+                Ok(ask) if request.op == op::READ => self.serve_read(request, &ask).await,
                 Ok(ask) => self.execute(request, &ask).await,
                 Err(_) => self.cx.reply(request, Answer::error(Errno::EPROTO)),
             }
             self.note_room();
+        }
+    }
+
+    async fn serve_read(self: &Rc<Self>, request: Request, ask: &ObjectRequest) {
+        if let Some(pending) = self.read_at_once(request, ask) {
+            self.read(pending, ask).await;
+        }
+    }
+
+    /// A request to a group: its primary executes it, and has the others execute what changes something.
+    async fn serve_group(self: &Rc<Self>, request: Request, ask: ObjectRequest) {
+        match self.admit(ask) {
+            Err(errno) => self.refuse(request, &ask, errno),
+            Ok((_, ask)) if request.op == op::READ => self.serve_read(request, &ask).await,
+            Ok((local, ask)) if op::changes(request.op) => self.change(&local, request, &ask).await,
+            Ok((_, ask)) => self.execute(request, &ask).await,
         }
     }
 
@@ -395,15 +416,30 @@ impl Inner {
             op::HISTORY => return self.tell_history(request, ask).await,
             op::DESCRIBE => return self.describe_all(request, ask).await,
             op::DESCRIPTION => return self.tell_description(request, ask).await,
-            op::WRITE => self.write(&mut request, ask).await,
-            op::REWRITE => self.rewrite(&mut request, ask).await,
+            _ => self.apply(&mut request, ask).await,
+        };
+        match result {
+            Ok(reply) => self.cx.reply(request, Answer::body(&reply.encode())),
+            Err(errno) => self.refuse(request, ask, errno),
+        }
+    }
+
+    /// Executes a request about one object whose answer is a reply alone.
+    pub async fn apply(
+        self: &Rc<Self>,
+        request: &mut Request,
+        ask: &ObjectRequest,
+    ) -> Result<ObjectReply, Errno> {
+        match request.op {
+            op::WRITE => self.write(request, ask).await,
+            op::REWRITE => self.rewrite(request, ask).await,
             op::COMMIT => self.commit_request(ask).await,
             op::TRUNCATE => self.truncate(ask).await,
-            op::PUNCH => self.punch(&request, ask).await,
+            op::PUNCH => self.punch(request, ask).await,
             op::GROW => self.grow(ask).await,
             op::SEEK => self.seek(ask).await,
             op::PREFETCH => self.note_hint(ask),
-            op::INHERIT => self.inherit(&request, ask).await,
+            op::INHERIT => self.inherit(request, ask).await,
             op::VACATE => self.vacate(ask).await,
             op::ATTRIBUTES => self.attributes(ask).await,
             op::SET_LAYOUT => self.set_layout(ask).await,
@@ -413,10 +449,6 @@ impl Inner {
             op::RESTORE => self.restore(ask).await,
             op::WITNESS => self.hear_witness(ask).await,
             _ => Err(Errno::EOPNOTSUPP),
-        };
-        match result {
-            Ok(reply) => self.cx.reply(request, Answer::body(&reply.encode())),
-            Err(errno) => self.refuse(request, ask, errno),
         }
     }
 
@@ -439,7 +471,7 @@ impl Inner {
     pub fn describe(&self, object: &Object) -> ObjectReply {
         let state = object.state.borrow();
         ObjectReply {
-            verifier: self.verifier,
+            verifier: self.verifier_of(&state),
             length: state.head.length,
             used: 0,
             mtime: state.head.mtime,
@@ -493,44 +525,8 @@ impl Inner {
         Ok((reply, shared))
     }
 
-    async fn list(&self, request: Request, ask: &ObjectRequest) {
-        let count = (ask.bytes as usize).min(LIST_COUNT_MAX);
-        match self.list_objects(ask.object, count).await {
-            Ok(names) => self.reply_names(request, &names),
-            Err(errno) => self.cx.reply(request, Answer::error(errno)),
-        }
-    }
-
-    /// At most `count` objects after `after` on the disks that serve, ascending.
-    async fn list_objects(&self, after: ObjectId, count: usize) -> Result<Vec<Kept>, Errno> {
-        let after = (after != ObjectId::default()).then_some(after);
-        // A list without what is on a disk that serves in a moment would be taken for all there is.
-        if self.disks.iter().any(|disk| disk.check() == Err(Errno::EAGAIN)) {
-            return Err(Errno::EAGAIN);
-        }
-        let mut names = Vec::new();
-        for disk in self.disks.iter().filter(|disk| disk.check().is_ok()) {
-            let number = disk.id.0 as u8;
-            match disk.list_objects(after, count).await {
-                Ok(some) => {
-                    names.extend(some.into_iter().map(|object| Kept { object, disk: number }));
-                }
-                Err(_) if disk.is_refused() => {} // by this very question
-                Err(error) => return Err(errno(error)),
-            }
-        }
-        names.sort_unstable();
-        names.truncate(count);
-        Ok(names)
-    }
-
-    fn reply_names(&self, request: Request, names: &[Kept]) {
-        let reply = ObjectReply { length: names.len() as u64, ..ObjectReply::default() };
-        self.reply_rows(request, reply, (names.len(), Kept::BYTES), names.iter().copied());
-    }
-
     /// Replies with so many rows of so many bytes.
-    fn reply_rows<'a>(
+    pub fn reply_rows<'a>(
         &self,
         request: Request,
         reply: ObjectReply,

@@ -6,7 +6,7 @@ use crate::limits::*;
 use crate::log::{Kind, Record};
 use crate::object::Head;
 use crate::objects::{Object, Phase, Spot, State};
-use crate::order::{Stamp, Verdict, joined, judge};
+use crate::order::{Stamp, Verdict, Verifiers, joined, judge};
 use crate::protocol::{Kept, ObjectReply, ObjectRequest, piece_count, set_sum, trailer_bytes};
 use crate::server::Inner;
 use crate::sums::{is_intact, sum_pieces};
@@ -33,18 +33,12 @@ impl Inner {
         let data = self.take_data(request, ask)?;
         let object = self.object(ask).await?;
         self.wait_for_room(self.disk(&object), ask.bytes as usize).await?;
-        let changing = object.changes.acquire(1).await;
-        self.check_write(&object, ask)?;
-        self.put(&object, ask, &data, request.trailer()).await?;
-        self.recent.borrow_mut().note(object.spot(), ask.range());
-        object.state.borrow_mut().note_writer(request.client);
-        let order = self.next_order();
-        drop(changing);
+        let order = self.write_data(&object, ask, &data, request.trailer(), request.client).await?;
         let stable = ask.stable && self.is_committed(&object, ask).await;
         Ok(ObjectReply { order, stable, ..self.describe(&object) })
     }
 
-    async fn is_committed(self: &Rc<Self>, object: &Rc<Object>, ask: &ObjectRequest) -> bool {
+    pub async fn is_committed(self: &Rc<Self>, object: &Rc<Object>, ask: &ObjectRequest) -> bool {
         self.cx.has_bug(Bug::StableNotCommitted) || self.commit_as(object, ask).await.is_ok()
     }
 
@@ -55,36 +49,78 @@ impl Inner {
         ask: &ObjectRequest,
     ) -> Result<ObjectReply, Errno> {
         let data = self.take_data(request, ask)?;
-        let sums = trailer_bytes(piece_count(ask.offset, ask.bytes as usize));
-        let stamp = request.trailer().get(sums..).ok_or(Errno::EPROTO)?;
-        let stamp = Stamp::take(&mut Decoder::new(stamp)).map_err(|_| Errno::EPROTO)?;
+        let stamp = stamp_behind(request, ask)?;
         let object = self.object(ask).await?;
         self.wait_for_room(self.disk(&object), ask.bytes as usize).await?;
         let _changing = object.changes.acquire(1).await;
         self.check_write(&object, ask)?;
-        let below = match self.judge(&object, stamp, request.client) {
-            Verdict::Kept => return Ok(self.describe(&object)),
+        let Some(parts) = self.lost_parts(&object, ask, stamp, request.client)? else {
+            return Ok(self.describe(&object));
+        };
+        let all = parts == [ask.range()];
+        for part in parts {
+            let (ask, data, sums) = self.part(ask, &data, &part);
+            self.put_again(&object, &ask, &data, &sums, stamp, request.client).await?;
+        }
+        // A write that was done in part keeps its stamp: as a new write it would be newer than what it gave way to.
+        let order = if all { self.next_order(&object, ask.group) } else { 0 };
+        Ok(ObjectReply { order, ..self.describe(&object) })
+    }
+
+    /// The parts of a retransmitted write that were lost and have nothing newer in their place; nothing where the write
+    /// is here. EIO where that is not known any more.
+    pub fn lost_parts(
+        &self,
+        object: &Object,
+        ask: &ObjectRequest,
+        stamp: Stamp,
+        client: u64,
+    ) -> Result<Option<Vec<Range<u64>>>, Errno> {
+        let below = match self.judge(object, stamp, client) {
+            Verdict::Kept => return Ok(None),
             Verdict::Unknown => return Err(Errno::EIO),
             Verdict::Lost { below } => below,
         };
         let asked = ask.range();
         let lost = asked.start..asked.end.min(below).max(asked.start);
-        let incarnations = &self.disk(&object).incarnations;
-        let parts = self.recent.borrow().older(&incarnations.borrow(), object.spot(), lost, stamp);
-        let all = parts == [asked];
-        for part in parts {
-            let (ask, data, trailer) = self.part(ask, &data, &part);
-            self.put(&object, &ask, &data, &trailer).await?;
-            self.recent.borrow_mut().note_again(&incarnations.borrow(), object.spot(), part, stamp);
-            object.state.borrow_mut().note_writer(request.client);
-        }
-        // A write that was done in part keeps its stamp: as a new write it would be newer than what it gave way to.
-        let order = if all { self.next_order() } else { 0 };
-        Ok(ObjectReply { order, ..self.describe(&object) })
+        let incarnations = self.disk(object).incarnations.borrow();
+        Ok(Some(self.recent.borrow().older(&incarnations, object.spot(), lost, stamp)))
+    }
+
+    /// Puts a part of a retransmitted write into the cache. The caller holds the gate of changes.
+    async fn put_again(
+        self: &Rc<Self>,
+        object: &Rc<Object>,
+        ask: &ObjectRequest,
+        data: &[Frame],
+        trailer: &[u8],
+        stamp: Stamp,
+        client: u64,
+    ) -> Result<(), Errno> {
+        self.put(object, ask, data, trailer).await?;
+        let incarnations = self.disk(object).incarnations.borrow();
+        self.recent.borrow_mut().note_again(&incarnations, object.spot(), ask.range(), stamp);
+        object.state.borrow_mut().note_writer(client);
+        Ok(())
+    }
+
+    /// The same, of a replica of a group.
+    pub async fn rewrite_part(
+        self: &Rc<Self>,
+        object: &Rc<Object>,
+        ask: &ObjectRequest,
+        data: &[Frame],
+        trailer: &[u8],
+        stamp: Stamp,
+        client: u64,
+    ) -> Result<(), Errno> {
+        let _changing = object.changes.acquire(1).await;
+        self.check_write(object, ask)?;
+        self.put_again(object, ask, data, trailer, stamp, client).await
     }
 
     /// The data of a request, verified.
-    fn take_data(
+    pub fn take_data(
         &self,
         request: &mut Request,
         ask: &ObjectRequest,
@@ -114,14 +150,19 @@ impl Inner {
         let (state, disk) = (object.state.borrow(), self.disk(object).incarnations.borrow());
         let (recent, spot) = (self.recent.borrow(), object.spot());
         let history = state.stable.map_or_else(Default::default, |head| head.history);
-        let writer = joined(state.writer, history.writer_in(self.verifier));
+        let writer = joined(state.writer, history.writer_in(self.verifier_of(&state)));
+        if state.head.group.is_listed() {
+            let (now, remembers) = self.memory_of(state.head.group);
+            let since = remembers.then_some(now as usize);
+            return judge(&Verifiers(now), &history, stamp, client, writer, since);
+        }
         let history = if recent.has_moved(spot) { history.ranked() } else { history };
         let (incarnations, since) = (recent.incarnations(&disk, spot), recent.since(&disk, spot));
         judge(incarnations, &history, stamp, client, writer, since)
     }
 
     /// The request, data and checksums of a part of a write.
-    fn part(
+    pub fn part(
         &self,
         ask: &ObjectRequest,
         data: &[Frame],
@@ -144,7 +185,7 @@ impl Inner {
     }
 
     /// Puts verified data into the cache. The caller holds the gate of changes.
-    async fn put(
+    pub async fn put(
         self: &Rc<Self>,
         object: &Rc<Object>,
         ask: &ObjectRequest,
@@ -170,13 +211,8 @@ impl Inner {
         Ok(())
     }
 
-    pub fn next_order(&self) -> u64 {
-        self.orders.set(self.orders.get() + 1);
-        self.orders.get()
-    }
-
     /// Waits while too much is dirty on the disk.
-    async fn wait_for_room(&self, disk: &Disk, bytes: usize) -> Result<(), Errno> {
+    pub async fn wait_for_room(&self, disk: &Disk, bytes: usize) -> Result<(), Errno> {
         self.wait_for_carriers(bytes).await;
         loop {
             let room = disk.room.wait();
@@ -246,7 +282,8 @@ impl Inner {
         let mut state = object.state.borrow_mut();
         if !state.exists {
             state.exists = true;
-            state.head = Head { epoch: ask.epoch, truncations: ask.truncations, ..Head::default() };
+            let (epoch, truncations, group) = (ask.epoch, ask.truncations, ask.group);
+            state.head = Head { epoch, truncations, group, ..Head::default() };
         }
         state.head.shape = ask.shape;
         state.head.length = state.head.length.max(ask.offset + u64::from(ask.bytes));
@@ -317,8 +354,9 @@ impl Inner {
             let (truncations, length) = (ask.truncations, ask.offset);
             let mtime = state.head.mtime.max(ask.mtime);
             let history = self.history_now(&state).cut(length);
+            let (shape, group) = (ask.shape, state.head.group);
             (
-                Head { epoch, truncations, length, mtime, shape: ask.shape, history },
+                Head { epoch, truncations, length, mtime, shape, history, group },
                 length < state.head.length,
             )
         };
@@ -352,7 +390,8 @@ impl Inner {
         if stable.is_some_and(|head| head.epoch == ask.epoch) {
             return Ok(self.describe(&object));
         }
-        let before = stable.unwrap_or(Head { truncations: ask.truncations, ..Head::default() });
+        let (truncations, group) = (ask.truncations, ask.group);
+        let before = stable.unwrap_or(Head { truncations, group, ..Head::default() });
         let head = Head { epoch: ask.epoch, shape: ask.shape, ..before };
         self.put_record(&object, Record::bare(Kind::Commit, object.id, head)).await?;
         self.note_change(&object, head);
@@ -380,7 +419,7 @@ impl Inner {
     }
 
     /// Removes one object.
-    async fn remove(self: &Rc<Self>, ask: &ObjectRequest) -> Result<ObjectReply, Errno> {
+    pub async fn remove(self: &Rc<Self>, ask: &ObjectRequest) -> Result<ObjectReply, Errno> {
         if self.is_buried(Spot::of(ask)) {
             return Ok(ObjectReply { verifier: self.verifier, ..ObjectReply::default() });
         }
@@ -418,7 +457,7 @@ impl Inner {
 
     /// REMOVE: what waits for the log at the same time shares its writes.
     pub async fn remove_all(self: &Rc<Self>, request: Request, ask: &ObjectRequest) {
-        let Ok(objects) = decode_all(request.trailer(), ask.disk) else {
+        let Ok(objects) = decode_all(request.trailer(), ask) else {
             return self.refuse(request, ask, Errno::EPROTO);
         };
         let asks = objects.into_iter().map(|object| ObjectRequest { object, ..*ask });
@@ -473,12 +512,12 @@ impl Inner {
     }
 }
 
-/// The objects that a trailer names, all on one disk.
-fn decode_all(trailer: &[u8], disk: u8) -> Result<Vec<ObjectId>, Short> {
+/// The objects that a trailer names, all on one disk or in one group.
+pub fn decode_all(trailer: &[u8], ask: &ObjectRequest) -> Result<Vec<ObjectId>, Short> {
     let each = trailer.chunks_exact(Kept::BYTES);
     let decoded = each.map(|name| Kept::take(&mut Decoder::new(name)));
     let kept: Vec<Kept> = decoded.collect::<Result<_, _>>()?;
-    let on_it = kept.iter().all(|kept| kept.disk == disk);
+    let on_it = ask.group.is_listed() || kept.iter().all(|kept| kept.disk == ask.disk);
     if on_it { Ok(kept.into_iter().map(|kept| kept.object).collect()) } else { Err(Short) }
 }
 
@@ -492,4 +531,11 @@ fn is_truncated(object: &Object, ask: &ObjectRequest) -> bool {
 pub fn is_uncut(object: &Object, ask: &ObjectRequest) -> bool {
     let state = object.state.borrow();
     state.exists && ask.truncations > state.head.truncations
+}
+
+/// The stamp that a retransmitted write has behind its checksums.
+pub fn stamp_behind(request: &Request, ask: &ObjectRequest) -> Result<Stamp, Errno> {
+    let sums = trailer_bytes(piece_count(ask.offset, ask.bytes as usize));
+    let stamp = request.trailer().get(sums..).ok_or(Errno::EPROTO)?;
+    Stamp::take(&mut Decoder::new(stamp)).map_err(|_| Errno::EPROTO)
 }

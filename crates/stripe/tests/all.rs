@@ -7,6 +7,7 @@ mod damage;
 mod decay;
 mod descriptions;
 mod disks;
+mod groups;
 mod hints;
 mod log;
 mod network;

@@ -214,7 +214,7 @@ errnos! {
     ELOOP = 40 "too many symbolic links",
     EBADE = 52 "the guard does not match",
     ENODATA = 61 "no such attribute",
-    EREMOTE = 66 "at another manager",
+    EREMOTE = 66 "at another server",
     EPROTO = 71 "protocol error",
     ENOTUNIQ = 76 "the names of the directory are at several sites",
     EOVERFLOW = 75 "value too large",

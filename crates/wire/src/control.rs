@@ -123,6 +123,12 @@ impl Channel {
     pub const NFS: Channel = Channel(8);
     /// Importers of foreign servers' files (`imports`).
     pub const IMPORTS: Channel = Channel(9);
+    /// Changes that a group's primary forwards to its other replicas (`stripe`).
+    pub const REPLICAS: Channel = Channel(10);
+    /// Leases between the replicas of groups (`stripe`).
+    pub const LEASES: Channel = Channel(11);
+    /// Reads of a replica that is brought up to date (`stripe`).
+    pub const FILLS: Channel = Channel(12);
     /// The first channel that applications may use for services of their own.
     pub const USER: Channel = Channel(16);
     /// Channels are numbered below this.

@@ -184,10 +184,31 @@ impl Client {
     /// never said anything not at all; an error when that is all of them. Applications wait for this: a server that was
     /// asked before is waited for only briefly.
     pub async fn space(&self, servers: &[NodeId]) -> Result<VolumeRoom, Errno> {
+        let (servers, copies) = self.with_disks(servers);
         let rooms = node::all(servers.iter().map(|server| self.last_room(*server))).await;
         let known = servers.is_empty() || rooms.iter().any(Option::is_some);
-        let room = VolumeRoom::of(rooms.iter().flatten().flatten());
+        let VolumeRoom { total_bytes, free_bytes } =
+            VolumeRoom::of(rooms.iter().flatten().flatten());
+        let room =
+            VolumeRoom { total_bytes: total_bytes / copies, free_bytes: free_bytes / copies };
         if known { Ok(room) } else { Err(Errno::ETIMEDOUT) }
+    }
+
+    /// The servers with the disks of these, of which some may be groups, and how often each byte is kept there.
+    fn with_disks(&self, servers: &[NodeId]) -> (Vec<NodeId>, u64) {
+        let (mut with, mut copies) = (BTreeSet::new(), 1);
+        let groups = self.0.groups.borrow();
+        for server in servers {
+            let id = GroupId::from(Home::from(*server));
+            match groups.as_ref().filter(|_| id.is_listed()).and_then(|groups| groups.get(id)) {
+                Some(group) => {
+                    copies = copies.max(u64::from(group.copies()));
+                    with.extend(group.replicas().iter().map(|replica| replica.server));
+                }
+                None => drop(with.insert(*server)),
+            }
+        }
+        (with.into_iter().collect(), copies)
     }
 
     async fn last_room(&self, server: NodeId) -> Option<Vec<DeviceRoom>> {
@@ -290,12 +311,11 @@ impl Client {
         let mut tries = self.tries(Some((to, None)));
         loop {
             let into = self.fresh(bytes.max(1), &mut tries).await?;
-            let (body, into) = (ask.encode(), self.cx().piece(into));
-            let call = self.call(to, op, &body, into, &tries);
-            let trouble = match self.cx().call(call).await {
+            let (home, into) = (Home::from(to), self.cx().piece(into));
+            let trouble = match self.send(home, op, *ask, Sent::default(), into, &tries).await {
                 Ok(reply) if reply.status == 0 => return Ok(reply),
-                Ok(reply) => Trouble::of_status(reply.status),
-                Err(error) => error.into(),
+                Ok(reply) => Trouble::of_reply(home, reply.status),
+                Err(trouble) => trouble,
             };
             tries.again(trouble).await?;
         }

@@ -29,17 +29,16 @@ impl Client {
     }
 
     async fn prefetch_column(&self, file: &FileRef, column: u16, range: Range<u64>) -> u64 {
-        let Home { server, disk } = file.layout.home(column);
-        if self.there(server, disk).is_err() {
+        let home = file.layout.home(column);
+        if self.there(home).is_err() {
             return 0;
         }
         let offset = range.start - range.start % wire::limits::BLOCK_BYTES as u64;
         let bytes = (range.end - offset).min(TRANSFER_BYTES_MAX as u64);
         let request = ObjectRequest { offset, bytes: bytes as u32, ..self.request(file, column) };
-        let (body, into, tries) = (request.encode(), self.cx().pieces(), self.tries(None));
-        let call = self.call(server, op::PREFETCH, &body, into, &tries);
-        let call = Call { deadline: Some(HINT_PATIENCE), ..call };
-        let reply = self.cx().call(call).await;
+        let until = self.cx().now() + HINT_PATIENCE;
+        let (tries, into) = (Tries { until, ..self.tries(None) }, self.cx().pieces());
+        let reply = self.send(home, op::PREFETCH, request, Sent::default(), into, &tries).await;
         if reply.is_ok_and(|reply| reply.status == 0) { range.end - range.start } else { 0 }
     }
 }

@@ -170,12 +170,9 @@ impl Client {
         let mut into = part.into;
         let pieces = into.len();
         loop {
-            self.there(home.server, home.disk).map_err(Failure::Errno)?;
-            let body = request.encode();
-            let call = self.call(home.server, op::READ, &body, into, &tries);
-            let mut reply =
-                self.cx().call(call).await.map_err(|error| Failure::Lost(error.into()))?;
-            self.note_disk(home, &reply);
+            self.there(home).map_err(Failure::Errno)?;
+            let read = self.send(home, op::READ, request, Sent::default(), into, &tries).await;
+            let mut reply = read.map_err(Failure::Lost)?;
             if reply.data.len() != pieces {
                 return Err(Failure::Lost(Trouble::Retry(Errno::EIO)));
             }
@@ -189,7 +186,7 @@ impl Client {
                     self.count(|c| c.damaged_reads += 1);
                     tries.damaged().inspect_err(|_| self.count(|c| c.corrupt_reads += 1))
                 }
-                status => tries.again(Trouble::of_status(status)).await,
+                status => tries.again(Trouble::of_reply(home, status)).await,
             };
             tried.map_err(Failure::Errno)?;
             into = reply.data;

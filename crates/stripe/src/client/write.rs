@@ -219,14 +219,12 @@ impl Client {
         let home = file.layout.home(part.column);
         let mut tries = self.tries_of(home);
         loop {
-            self.there(home.server, home.disk)?;
+            self.there(home)?;
             let mut data = self.cx().pieces();
             data.extend(part.data.iter().cloned());
-            let (body, trailer, into) = (request.encode(), &trailer[..], self.cx().pieces());
-            let call = self.call(home.server, op, &body, into, &tries);
-            let call = Call { data, trailer, ..call };
-            let reply = self.cx().call(call).await;
-            let trouble = match reply.inspect(|reply| self.note_disk(home, reply)) {
+            let sent = Sent { data: Some(data), trailer: &trailer };
+            let trouble = match self.send(home, op, request, sent, self.cx().pieces(), &tries).await
+            {
                 Ok(reply) if reply.status == 0 => {
                     let reply = decoded(&reply)?;
                     let verifier = reply.verifier;
@@ -239,8 +237,8 @@ impl Client {
                     tries.damaged()?;
                     continue;
                 }
-                Ok(reply) => Trouble::of_status(reply.status),
-                Err(error) => error.into(),
+                Ok(reply) => Trouble::of_reply(home, reply.status),
+                Err(trouble) => trouble,
             };
             tries.again(trouble).await?;
         }

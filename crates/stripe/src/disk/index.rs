@@ -35,7 +35,7 @@ use wire::checksum::crc32c;
 use wire::codec::Encoder;
 use wire::field::Field;
 use wire::limits::BLOCK_BYTES;
-use wire::{Errno, ObjectId};
+use wire::{Errno, GroupId, ObjectId};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Offset of the marks in the label's file: behind the label and the slots of incarnations.
@@ -50,23 +50,32 @@ pub(crate) struct Entry {
     pub sequence: u32,
     /// Checksum of its head.
     pub sum: u32,
+    /// The group that keeps it; 0 is the disk alone.
+    pub group: GroupId,
 }
 
 impl Entry {
     /// How a batch says that there is no such object. No header has the sequence 0.
-    const ABSENT: Entry = Entry { sequence: 0, sum: 0 };
+    const ABSENT: Entry = Entry { sequence: 0, sum: 0, group: GroupId(0) };
     /// Recorded of an object of which something acknowledged is lost for good: no file fits it.
-    const LOST: Entry = Entry { sequence: u32::MAX, sum: 0 };
+    fn lost(group: GroupId) -> Entry {
+        Entry { sequence: u32::MAX, sum: 0, group }
+    }
+
+    fn is_lost(&self) -> bool {
+        *self == Entry::lost(self.group)
+    }
 
     /// Of an object with this header.
     pub fn of(header: &Header) -> Entry {
-        Entry { sequence: header.sequence as u32, sum: sum_of(&header.head) }
+        let (sequence, group) = (header.sequence as u32, header.head.group);
+        Entry { sequence, sum: sum_of(&header.head), group }
     }
 
     /// Whether the file with this header is the one that was recorded, or else what it is.
     pub fn check(self, header: &Header) -> Result<(), &'static str> {
         match (self, Entry::of(header)) {
-            (Entry::LOST, _) => {
+            (recorded, _) if recorded.is_lost() => {
                 Err("a part of what was acknowledged is lost since an earlier start")
             }
             (recorded, found) if recorded == found => Ok(()),
@@ -79,14 +88,15 @@ impl Entry {
 
     /// Whether this was recorded before the header was written.
     pub fn is_before(self, header: &Header) -> bool {
-        self != Entry::LOST && self.sequence < header.sequence as u32
+        !self.is_lost() && self.sequence < header.sequence as u32
     }
 }
 
 fn sum_of(head: &Head) -> u32 {
     let mut bytes = [0; Head::BYTES];
     head.put(&mut Encoder::new(&mut bytes));
-    crc32c(&bytes)
+    // Releases that knew no groups summed up what there was of a head then.
+    crc32c(if head.group.is_listed() { &bytes } else { &bytes[..Head::ALONE_BYTES] })
 }
 
 /// Position of the next batch, and the chain before it.
@@ -171,7 +181,8 @@ impl Index {
 
     /// Of an object something is lost that was acknowledged, and nothing will bring it back.
     pub fn note_lost(&self, object: ObjectId) {
-        self.set(object, Some(Entry::LOST));
+        let group = self.get(object).map(|entry| entry.group).unwrap_or_default();
+        self.set(object, Some(Entry::lost(group)));
     }
 
     fn set(&self, object: ObjectId, entry: Option<Entry>) {
@@ -304,7 +315,7 @@ impl Disk {
         let mut tail = self.index.tail.get();
         let file = DiskFile::Index(tail.generation);
         let is_one = changes.len() <= entries_in(INDEX_BATCH_BYTES);
-        let fits = tail.at + batch_bytes(changes.len()) as u64 <= tail.made;
+        let fits = tail.at + batch_bytes(&changes) as u64 <= tail.made;
         if is_one && fits {
             tail = self.write_batch(tail, &changes, true).await?;
         } else {
@@ -363,7 +374,7 @@ impl Disk {
             chain: tail.chain,
             sequence: tail.sequence + 1,
         };
-        let mut frame = self.frame(batch_bytes(entries.len())).await;
+        let mut frame = self.frame(batch_bytes(entries)).await;
         let chain = encode_batch(&head, entries, &mut frame);
         let (file, at) = (DiskFile::Index(tail.generation), tail.at + frame.len() as u64);
         assert!(tail.at.is_multiple_of(BLOCK), "batches are whole blocks");

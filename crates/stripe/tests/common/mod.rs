@@ -2,9 +2,11 @@
 #![allow(dead_code)] // each test file uses its part
 
 pub mod disk;
+pub mod manager;
 
 use disk::Disk;
 use endpoint::{Frame, Frames, HeapRegion};
+use manager::Manager;
 use node::rings::{DiskDone, DiskFile, DiskOp, DiskRequest};
 use node::{Cx, Node, NodeConfig, Pieces};
 use rig::{Packet, put_packet, take_packet};
@@ -28,6 +30,10 @@ pub struct Machine {
     lent: usize,
     incarnation: u64,
     under_way: VecDeque<(u64, DiskRequest)>,
+    /// It is a member, so that its disks may be in groups.
+    member: Option<members::Client>,
+    /// It does nothing.
+    pub is_paused: bool,
     /// Position of the arm, when disks are swept.
     arm: (u64, DiskFile),
 }
@@ -37,6 +43,7 @@ pub struct World {
     pub client: Client,
     client_node: Node,
     pub servers: Vec<Machine>,
+    pub manager: Option<Manager>,
     flying: VecDeque<(NodeId, Packet)>,
     /// Turns a disk operation takes at most.
     pub disk_turns: u64,
@@ -80,8 +87,41 @@ impl Machine {
         let memory = (lent > 0).then(|| netmem::Service::start(node.cx(), lending(lent)));
         let config = ServerConfig { memory, ..config };
         let server = Some(serve(node.cx(), config.clone()));
+        Machine::of(node, server, disks, config, lent, incarnation, None)
+    }
+
+    fn of(
+        node: Node,
+        server: Option<Server>,
+        disks: Vec<Disk>,
+        config: ServerConfig,
+        lent: usize,
+        incarnation: u64,
+        member: Option<members::Client>,
+    ) -> Machine {
         let (under_way, arm) = (VecDeque::new(), (0, DiskFile::Label));
-        Machine { node, server, disks, config, lent, incarnation, under_way, arm }
+        let is_paused = false;
+        Machine {
+            node,
+            server,
+            disks,
+            config,
+            lent,
+            incarnation,
+            under_way,
+            member,
+            is_paused,
+            arm,
+        }
+    }
+
+    /// A server that is a member.
+    pub fn member(config: ServerConfig, disks: Vec<Disk>, incarnation: u64) -> Machine {
+        let node = node(config.server, incarnation, disks.len() as u16);
+        let (config, member) = manager::join(node.cx(), config, disks.len());
+        let server = serve(node.cx(), config.clone());
+        manager::tell(node.cx(), &server, &member);
+        Machine::of(node, Some(server), disks, config, 0, incarnation, Some(member))
     }
 
     /// The node's network memory.
@@ -135,7 +175,11 @@ impl Machine {
         }
         let mut disks = std::mem::take(&mut self.disks);
         disks.iter_mut().for_each(|disk| if power { disk.crash() } else { disk.sync_all() });
-        *self = Machine::new(self.config.clone(), disks, self.incarnation + 1, self.lent);
+        let (config, incarnation) = (self.config.clone(), self.incarnation + 1);
+        *self = match self.member {
+            Some(_) => Machine::member(config, disks, incarnation),
+            None => Machine::new(config, disks, incarnation, self.lent),
+        };
     }
 }
 
@@ -168,6 +212,7 @@ impl World {
             client: Client::new(client_node.cx(), VOLUME),
             client_node,
             servers: (1..=servers).map(machine).collect(),
+            manager: None,
             flying: VecDeque::new(),
             disk_turns: 1,
             stall: None,
@@ -236,7 +281,7 @@ impl World {
 
     fn collect(&mut self) {
         let nodes = self.servers.iter().map(|s| &s.node).chain([&self.client_node]);
-        for node in nodes {
+        for node in nodes.chain(self.manager.as_ref().map(|manager| &manager.node)) {
             while let Some(mut packet) = take_packet(node) {
                 if let Some(meddle) = self.meddle.as_mut().filter(|_| !packet.data.is_empty()) {
                     meddle(&mut packet.data);
@@ -249,13 +294,18 @@ impl World {
     pub fn turn(&mut self) {
         for (to, packet) in std::mem::take(&mut self.flying) {
             let nodes = self.servers.iter().map(|s| &s.node);
-            let mut nodes = nodes.chain([&self.client_node]);
+            let managers = self.manager.iter().filter(|it| !it.is_away).map(|it| &it.node);
+            let mut nodes = nodes.chain([&self.client_node]).chain(managers);
             if let Some(node) = nodes.find(|node| node.cx().id() == to) {
                 put_packet(node, &packet);
             }
         }
         self.client_node.step(self.now);
-        for server in &mut self.servers {
+        if let Some(manager) = &mut self.manager {
+            manager.node.step(self.now);
+            manager.serve_meta();
+        }
+        for server in self.servers.iter_mut().filter(|server| !server.is_paused) {
             server.node.step(self.now);
             if self.sweep {
                 server.sweep_disks();

@@ -4,7 +4,7 @@
 //! batch   0  "TZIX" 4 | crc 4 | version 2 | 0 2 | entries 4
 //!        16  generation 4 | crc of the batch before 4 | sequence 8
 //!        32  disk 16
-//!        48  entries: object 14, header sequence 4, sum of the head 4; 0 to the block's end
+//!        48  entries: object 14, header sequence 4, sum of the head 4, in version 10 group 3; 0 to the block's end
 //!
 //! mark    0  "TZIM" 4 | crc 4 | version 2 | 0 2 | generation 4
 //!        16  mark's sequence 8 | batch sequence 8
@@ -15,19 +15,36 @@
 
 use super::Entry;
 use crate::format::{FORMAT_VERSION, begin, crc_of_rest, open, open_sealed, seal};
-use wire::ObjectId;
 use wire::field::Field;
 use wire::limits::BLOCK_BYTES;
+use wire::{GroupId, ObjectId};
 
 const BATCH_MAGIC: u32 = u32::from_le_bytes(*b"TZIX");
 const MARK_MAGIC: u32 = u32::from_le_bytes(*b"TZIM");
 const FIXED_BYTES: usize = 48;
+/// Bytes of an entry without its group, which a batch has that is of no group.
+const ALONE_BYTES: usize = 22;
 /// Bytes of an entry.
-pub const ENTRY_BYTES: usize = 22;
+pub const ENTRY_BYTES: usize = ALONE_BYTES + 3;
+/// Version of a batch with groups: a release that knows none of them must not read it.
+const GROUPS_VERSION: u16 = 10;
+const _: () = assert!(GROUPS_VERSION > FORMAT_VERSION);
 
-/// Bytes of a batch with so many entries, in whole blocks.
-pub fn batch_bytes(entries: usize) -> usize {
-    (FIXED_BYTES + entries * ENTRY_BYTES).next_multiple_of(BLOCK_BYTES)
+/// An entry as the index takes it: an object, and what is recorded of it, if it is there.
+pub type Row = (ObjectId, Option<Entry>);
+
+/// Bytes of a batch with these entries, in whole blocks.
+pub fn batch_bytes(entries: &[Row]) -> usize {
+    bytes_of(entries.len(), has_groups(entries))
+}
+
+fn bytes_of(entries: usize, has_groups: bool) -> usize {
+    let each = if has_groups { ENTRY_BYTES } else { ALONE_BYTES };
+    (FIXED_BYTES + entries * each).next_multiple_of(BLOCK_BYTES)
+}
+
+fn has_groups(entries: &[Row]) -> bool {
+    entries.iter().filter_map(|(_, entry)| *entry).any(|entry| entry.group.is_listed())
 }
 
 /// Entries that fit a batch of so many bytes.
@@ -49,20 +66,23 @@ pub struct BatchHead {
 }
 
 /// Writes a batch into whole blocks; its checksum.
-pub fn encode_batch(
-    head: &BatchHead,
-    entries: &[(ObjectId, Option<Entry>)],
-    out: &mut [u8],
-) -> u32 {
-    assert_eq!(out.len(), batch_bytes(entries.len()), "a batch in whole blocks");
+pub fn encode_batch(head: &BatchHead, entries: &[Row], out: &mut [u8]) -> u32 {
+    assert_eq!(out.len(), batch_bytes(entries), "a batch in whole blocks");
+    let has_groups = has_groups(entries);
     let mut encoder = begin(BATCH_MAGIC, out);
     encoder.u16(0).u32(entries.len() as u32);
     encoder.u32(head.generation).u32(head.chain).u64(head.sequence);
     encoder.u64(head.disk as u64).u64((head.disk >> 64) as u64);
     for (object, entry) in entries {
-        let Entry { sequence, sum } = entry.unwrap_or(Entry::ABSENT);
+        let Entry { sequence, sum, group } = entry.unwrap_or(Entry::ABSENT);
         object.put(&mut encoder);
         encoder.u32(sequence).u32(sum);
+        if has_groups {
+            encoder.raw(&group.0.to_le_bytes()[..3]);
+        }
+    }
+    if has_groups {
+        out[8..10].copy_from_slice(&GROUPS_VERSION.to_le_bytes());
     }
     seal(out)
 }
@@ -74,16 +94,14 @@ pub fn is_batch(bytes: &[u8]) -> bool {
 
 /// The batch at the start of `bytes`: what it says, its entries, its bytes and its checksum. `None` when there is none,
 /// or only a part of one.
-#[allow(clippy::type_complexity)] // one tuple that one caller takes apart
-pub fn decode_batch(
-    bytes: &[u8],
-) -> Option<(BatchHead, Vec<(ObjectId, Option<Entry>)>, usize, u32)> {
+pub fn decode_batch(bytes: &[u8]) -> Option<(BatchHead, Vec<Row>, usize, u32)> {
     let (sum, version, mut input) = open(BATCH_MAGIC, bytes)?;
     let (_, count) = (input.u16().ok()?, input.u32().ok()? as usize);
-    if version != FORMAT_VERSION || count > bytes.len() / ENTRY_BYTES {
+    let has_groups = version == GROUPS_VERSION;
+    if !(has_groups || version == FORMAT_VERSION) || count > bytes.len() / ALONE_BYTES {
         return None;
     }
-    let batch = bytes.get(..batch_bytes(count))?;
+    let batch = bytes.get(..bytes_of(count, has_groups))?;
     if crc_of_rest(batch) != sum {
         return None;
     }
@@ -93,7 +111,10 @@ pub fn decode_batch(
     let mut entries = Vec::with_capacity(count);
     for _ in 0..count {
         let object = ObjectId::take(&mut input).ok()?;
-        let entry = Entry { sequence: input.u32().ok()?, sum: input.u32().ok()? };
+        let (sequence, sum) = (input.u32().ok()?, input.u32().ok()?);
+        let [low, middle, high] = if has_groups { Field::take(&mut input).ok()? } else { [0; 3] };
+        let group = GroupId(u32::from_le_bytes([low, middle, high, 0]));
+        let entry = Entry { sequence, sum, group };
         entries.push((object, Some(entry).filter(|entry| *entry != Entry::ABSENT)));
     }
     Some((BatchHead { disk, generation, chain, sequence }, entries, batch.len(), sum))
@@ -139,8 +160,8 @@ mod tests {
         ObjectId { volume: VolumeId(3), file: FileId(file), column: 1 }
     }
 
-    fn entries(count: u64) -> Vec<(ObjectId, Option<Entry>)> {
-        let entry = |file: u64| Entry { sequence: file as u32 + 1, sum: 7 };
+    fn entries(count: u64, group: GroupId) -> Vec<Row> {
+        let entry = |file: u64| Entry { sequence: file as u32 + 1, sum: 7, group };
         (0..count).map(|file| (object(file), (file % 3 != 2).then(|| entry(file)))).collect()
     }
 
@@ -148,10 +169,14 @@ mod tests {
 
     #[test]
     fn batches_and_marks_come_back_and_a_flipped_bit_does_not() {
-        for count in [1, 100, 2000] {
-            let mut bytes = vec![0; batch_bytes(count as usize)];
-            let sum = encode_batch(&HEAD, &entries(count), &mut bytes);
-            let expected = Some((HEAD, entries(count), bytes.len(), sum));
+        let groups = [GroupId(0), GroupId::FIRST.next()];
+        for (count, group) in
+            [1, 100, 2000].into_iter().flat_map(|count| groups.map(|it| (count, it)))
+        {
+            let entries = entries(count, group);
+            let mut bytes = vec![0; batch_bytes(&entries)];
+            let sum = encode_batch(&HEAD, &entries, &mut bytes);
+            let expected = Some((HEAD, entries, bytes.len(), sum));
             assert_eq!(decode_batch(&bytes), expected);
             assert_eq!(decode_batch(&bytes[..bytes.len() - 1]), None);
             for at in (0..bytes.len() * 8).step_by(997) {
@@ -172,8 +197,9 @@ mod tests {
         #[test]
         fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..9000)) {
             let _ = (decode_batch(&bytes), Mark::decode(&bytes));
-            let mut batch = vec![0; batch_bytes(3)];
-            encode_batch(&HEAD, &entries(3), &mut batch);
+            let entries = entries(3, GroupId(0));
+            let mut batch = vec![0; batch_bytes(&entries)];
+            encode_batch(&HEAD, &entries, &mut batch);
             let count = bytes.len().min(40);
             batch[8..8 + count].copy_from_slice(&bytes[..count]);
             let _ = decode_batch(&batch);

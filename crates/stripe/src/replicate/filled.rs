@@ -1,0 +1,235 @@
+//! The half of a replica that is filled: the steps by which it is made equal to its primary.
+
+use super::fill::{FILL_PATIENCE, PAGE, blocks_of, step};
+use crate::groups::{Local, Order};
+use crate::log::{Kind, Record};
+use crate::object::Head;
+use crate::objects::Spot;
+use crate::order::History;
+use crate::protocol::{Kept, ObjectReply, ObjectRequest, op, sum_at};
+use crate::server::Inner;
+use crate::sums::is_intact;
+use endpoint::Frame;
+use node::{Call, Request};
+use std::rc::Rc;
+use wire::codec::Decoder;
+use wire::field::Field;
+use wire::limits::BLOCK_BYTES;
+use wire::{Channel, Errno, NodeId, ObjectId};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+impl Inner {
+    /// A step of a fill that is of no object; nothing where it is another request.
+    pub(super) async fn fill_step(
+        self: &Rc<Self>,
+        local: &Rc<Local>,
+        request: &Request,
+        ask: &ObjectRequest,
+        order: &Order,
+    ) -> Option<Result<(ObjectReply, Vec<u8>), Errno>> {
+        let is_in_sync = local.group().is_in_sync(local.own);
+        let done = |is_done| if is_done { Ok(()) } else { Err(Errno::ESTALE) };
+        let is_its = order.fill == local.filled_by.get() && !is_in_sync;
+        let told = match request.op {
+            step::BEGIN => {
+                let is_later = order.fill >= local.filled_by.get();
+                let begins = !is_in_sync && is_later && ask.offset == self.cx.incarnation();
+                if begins {
+                    local.filled_by.set(order.fill);
+                    local.remembers.set(false);
+                    local.verifier.set(order.verifier);
+                }
+                done(begins)
+            }
+            step::WHOLE => {
+                let is_whole = is_its && local.settle(&self.cx, ask.group_epoch, order.verifier);
+                if is_whole {
+                    local.note_order(ask.offset);
+                }
+                done(is_whole)
+            }
+            step::LIST if !is_its => done(false),
+            step::LIST => return Some(self.list_for_fill(local, ask).await),
+            _ => return None,
+        };
+        Some(told.map(|()| (ObjectReply::default(), Vec::new())))
+    }
+
+    async fn list_for_fill(
+        &self,
+        local: &Local,
+        ask: &ObjectRequest,
+    ) -> Result<(ObjectReply, Vec<u8>), Errno> {
+        let after = Some(ask.object).filter(|object| *object != ObjectId::default());
+        let listed = self.list_of(local.own.disk.into(), local.id, after, PAGE).await?;
+        let mut trailer = Vec::new();
+        listed.iter().for_each(|object| Kept { object: *object, disk: 0 }.put(&mut trailer));
+        Ok((ObjectReply { length: listed.len() as u64, ..ObjectReply::default() }, trailer))
+    }
+
+    /// A step of a fill that changes an object; nothing where it is another change.
+    pub(super) async fn fill_change(
+        self: &Rc<Self>,
+        local: &Rc<Local>,
+        request: &Request,
+        ask: &ObjectRequest,
+        order: &Order,
+    ) -> Option<Result<(), Errno>> {
+        match request.op {
+            step::DROP => {
+                let removed = self.remove(ask).await.map(drop);
+                self.objects.borrow_mut().forget_removal(Spot::of(ask));
+                Some(removed)
+            }
+            step::HEAD => Some(self.take_head(ask).await),
+            step::PIECE => Some(self.take_piece(local, request.source, ask).await),
+            step::END => {
+                let history = History::take(&mut Decoder::new(request.trailer()));
+                let history = history.map_err(|_| Errno::EPROTO);
+                Some(match history {
+                    Ok(history) => self.take_end(ask, history, order.number).await,
+                    Err(errno) => Err(errno),
+                })
+            }
+            _ => None,
+        }
+    }
+
+    /// The object has the primary's head; what it had behind the primary's end is gone.
+    async fn take_head(self: &Rc<Self>, ask: &ObjectRequest) -> Result<(), Errno> {
+        let object = match self.object(ask).await {
+            Err(Errno::EIO | Errno::ESTALE) => {
+                self.remove_durably(self.disk_at(ask.disk)?, ask, true).await?;
+                self.forget_object(ask);
+                self.object(ask).await?
+            }
+            object => object?,
+        };
+        let _gates = self.hold(&object).await?;
+        let (exists, present) = {
+            let state = object.state.borrow();
+            (state.exists, state.head)
+        };
+        let head = Head {
+            epoch: ask.epoch,
+            truncations: ask.truncations,
+            length: ask.offset,
+            mtime: ask.mtime,
+            shape: ask.shape,
+            history: present.history,
+            group: ask.group,
+        };
+        if exists && present.length > head.length {
+            self.commit_all(&object).await?;
+            self.cut(&object, head).await?;
+        } else {
+            self.cut_file(&object).await?;
+            self.put_record(&object, Record::bare(Kind::Commit, object.id, head)).await?;
+        }
+        self.note_change(&object, head);
+        object.state.borrow_mut().head.mtime = head.mtime;
+        Ok(())
+    }
+
+    /// The object's bytes are the primary's: those whose checksums differ are read there.
+    async fn take_piece(
+        self: &Rc<Self>,
+        local: &Local,
+        source: NodeId,
+        ask: &ObjectRequest,
+    ) -> Result<(), Errno> {
+        let theirs = self.ask_primary(local, source, step::SUMS, ask, 0).await?;
+        let ours = self.present_sums(ask).await?;
+        let differs = |at: usize| sum_at(theirs.trailer(), at) != sum_at(&ours, at);
+        let count = blocks_of(ask).count();
+        let mut at = 0;
+        while at < count {
+            let end = (at..count).find(|at| !differs(*at)).unwrap_or(count);
+            if at < end {
+                let offset = ask.offset + at as u64 * BLOCK;
+                let stop = (ask.offset + end as u64 * BLOCK).min(ask.range().end);
+                let part = ObjectRequest { offset, bytes: (stop - offset) as u32, ..*ask };
+                self.take_blocks(local, source, &part).await?;
+            }
+            at = end + 1;
+        }
+        Ok(())
+    }
+
+    async fn take_blocks(
+        self: &Rc<Self>,
+        local: &Local,
+        source: NodeId,
+        part: &ObjectRequest,
+    ) -> Result<(), Errno> {
+        let bytes = part.bytes as usize;
+        let reply = self.ask_primary(local, source, op::READ, part, bytes).await?;
+        let trailer = reply.trailer().to_vec();
+        let (landed, mut frames) = (reply.bytes, reply.data);
+        let mut data = self.cx.pieces::<Frame>();
+        data.extend(frames.drain(..).map(|frame| frame.freeze()));
+        if landed != bytes || !is_intact(&data, part.offset, bytes, &trailer) {
+            return Err(Errno::EAGAIN);
+        }
+        let object = self.object(part).await?;
+        self.wait_for_room(self.disk(&object), bytes).await?;
+        let _changing = object.changes.acquire(1).await;
+        self.check_write(&object, part)?;
+        self.put(&object, part, &data, &trailer).await
+    }
+
+    async fn ask_primary(
+        &self,
+        local: &Local,
+        source: NodeId,
+        op: u16,
+        ask: &ObjectRequest,
+        bytes: usize,
+    ) -> Result<node::Reply, Errno> {
+        let into = match bytes {
+            0 => self.cx.pieces(),
+            _ => self.cx.piece(self.disks[usize::from(local.own.disk)].frame(bytes).await),
+        };
+        let call = Call {
+            to: source,
+            channel: Channel::FILLS,
+            op,
+            once: false,
+            deadline: Some(FILL_PATIENCE),
+            body: &ask.encode(),
+            data: self.cx.pieces(),
+            trailer: &[],
+            into,
+        };
+        let reply = self.cx.call(call).await.map_err(|_| Errno::EAGAIN)?;
+        if reply.status == 0 { Ok(reply) } else { Err(Errno::EAGAIN) }
+    }
+
+    /// All of the object is here: it is stable, with the primary's history.
+    async fn take_end(
+        self: &Rc<Self>,
+        ask: &ObjectRequest,
+        history: History,
+        number: u64,
+    ) -> Result<(), Errno> {
+        let object = self.object(ask).await?;
+        let _gates = self.hold(&object).await?;
+        self.commit_all(&object).await?;
+        let stable = object.state.borrow().stable.ok_or(Errno::ESTALE)?;
+        let head = Head { history, mtime: ask.mtime, ..stable };
+        self.put_record(&object, Record::bare(Kind::Commit, object.id, head)).await?;
+        self.note_change(&object, head);
+        object.state.borrow_mut().order = number;
+        Ok(())
+    }
+
+    /// An object that was removed is opened anew when it is asked for.
+    fn forget_object(&self, ask: &ObjectRequest) {
+        let open = self.objects.borrow().get(Spot::of(ask)).cloned();
+        if let Some(object) = open {
+            self.objects.borrow_mut().dig_out(&object);
+        }
+        self.objects.borrow_mut().forget_removal(Spot::of(ask));
+    }
+}
