@@ -214,6 +214,9 @@ pub struct Up {
     /// Disk directories of each I/O server, when the directory is made; default 1
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=32))]
     pub disks: Option<u16>,
+    /// Copies of each byte of files, on disks of distinct I/O servers, when the directory is made; default 1
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=2))]
+    pub copies: Option<u8>,
     /// Mount the file system here, an empty directory
     #[arg(long)]
     pub mount: Option<PathBuf>,
@@ -257,6 +260,10 @@ pub struct Init {
     /// A disk directory of this machine, when it is to be an I/O server too; may be repeated
     #[arg(long = "disk", value_name = "DIR")]
     pub disks: Vec<PathBuf>,
+    /// Copies of each byte of files, on disks of distinct machines: with 2, files are there and can be written while
+    /// any one I/O server or disk is not
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
+    pub copies: u8,
     /// Name of this machine
     #[arg(long, default_value = "manager")]
     pub name: String,

@@ -1,6 +1,7 @@
 //! Clusters of several machines: `init` makes the first, `join` adds one, `status` shows them all.
 
 use crate::cli::{self, JoinRole};
+use crate::serve::copies_text;
 use crate::undo::Undo;
 use live::link::{Keys, Security};
 use live::wait::WaitPolicy;
@@ -244,6 +245,7 @@ pub fn init(arguments: &cli::Init) -> Result<()> {
         store: Some(dir.join("store")),
         scrub: arguments.scrubbing.scrub,
         pulses: PulsePolicy::default(),
+        copies: (arguments.copies > 1).then_some(arguments.copies),
         nfs: None,
         exports: Vec::new(),
         disks,
@@ -258,7 +260,7 @@ pub fn init(arguments: &cli::Init) -> Result<()> {
     println!("2. on every other machine (the token holds the cluster key: keep it secret):\n");
     println!("   trapeze join - --listen HOST:PORT\n");
     println!("   and as its input this line:\n\n   {}\n", token.text());
-    println!("every file has one copy: a lost disk loses its part of every file");
+    println!("{}", copies_text(arguments.copies));
     Ok(())
 }
 
@@ -316,6 +318,7 @@ pub fn join(arguments: &cli::Join) -> Result<()> {
         store,
         scrub: arguments.scrubbing.scrub,
         pulses: PulsePolicy::default(),
+        copies: None,
         nfs: None,
         exports: Vec::new(),
         disks,

@@ -122,19 +122,28 @@ pub fn pass_through(source: &Path, path: &Path) -> Result<(), Box<dyn std::error
     Ok(live::fuse::passthrough::serve(source, &options, false, ready)?)
 }
 
+/// How many copies there are of files, for people.
+pub fn copies_text(copies: u8) -> &'static str {
+    match copies {
+        1 => "every file has one copy: a lost disk loses its part of every file",
+        _ => "every file has two copies, on disks of two I/O servers",
+    }
+}
+
 /// I/O servers of a new cluster by default.
 const SERVERS: u16 = 4;
 
 /// `trapeze up`: every machine on a thread of this process.
 pub fn up(arguments: &cli::Up) -> Result<(), ServeError> {
-    let cli::Up { servers, managers, disks, listen, insecure, link, .. } = arguments.clone();
+    let cli::Up { servers, managers, disks, copies, listen, insecure, link, .. } =
+        arguments.clone();
     let usual = Shape::of(servers.unwrap_or(SERVERS));
     let memory = memory_for(usual.servers, total_memory());
     let usual = Shape { memory, ..usual };
     let (stores, count) = (disks.unwrap_or(usual.stores), managers.unwrap_or(usual.managers));
     let access = arguments.access.clone();
     let (listened, allowed) = (listen.clone(), access.clone());
-    let usual = Shape { managers: count, stores, ..usual };
+    let usual = Shape { managers: count, stores, copies: copies.unwrap_or(1), ..usual };
     let shape = Shape { listen: listened, access: allowed, insecure, link, ..usual };
     arguments.mount.iter().try_for_each(|path| {
         check_mount(path, Some(&arguments.dir))?;
@@ -145,7 +154,7 @@ pub fn up(arguments: &cli::Up) -> Result<(), ServeError> {
     let cluster = LocalCluster::open_or_create(&arguments.dir, &shape)?;
     output::say_when();
     let made = cluster.made();
-    let asked = ClusterOptions { servers, managers, disks, listen, insecure, access };
+    let asked = ClusterOptions { servers, managers, disks, copies, listen, insecure, access };
     let told = bound.as_ref().map(nfs::told);
     let run = run_up(arguments, cluster, &asked, usual.memory, bound);
     let Ran { cluster, mounted, nfs } = match run {
@@ -166,7 +175,7 @@ pub fn up(arguments: &cli::Up) -> Result<(), ServeError> {
         managers => format!("{managers} managers"),
     };
     println!("cluster of {managers} and {servers} I/O servers, data in {dir}");
-    println!("every file has one copy: a lost disk loses its part of every file");
+    println!("{}", copies_text(cluster.cluster().copies()));
     told.into_iter().for_each(|text| println!("{text}"));
     match &arguments.mount {
         Some(path) => println!("{READY} mounted at {}; stop with Ctrl-C", path.display()),

@@ -7,6 +7,7 @@ mod bench;
 mod check;
 mod cluster;
 mod common;
+mod copies;
 mod crashes;
 mod damage;
 mod disks;

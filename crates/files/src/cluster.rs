@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 use store::{Store, StoreError};
 use stripe::{Server, ServerConfig};
-use wire::{Errno, NodeId, VolumeId};
+use wire::{Errno, Home, NodeId, VolumeId};
 
 /// The roles of one node.
 #[derive(Default)]
@@ -45,13 +45,16 @@ pub struct ManagerRole {
     pub scrub: Option<Duration>,
     /// The manager that the volume was made at; `None` is this one.
     pub first: Option<NodeId>,
+    /// Copies of each byte of files, on disks of distinct servers: 1 of none but the byte.
+    pub copies: u8,
 }
 
 impl ManagerRole {
     /// With the usual period of the scrub, and without servers of its own.
     pub fn new(names: Store, members: Option<Store>, volume: VolumeSettings) -> ManagerRole {
         let scrub = Some(node::limits::SCRUB_PERIOD);
-        ManagerRole { names, members, volume, servers: Vec::new(), scrub, first: None }
+        let (servers, first, copies) = (Vec::new(), None, 1);
+        ManagerRole { names, members, volume, servers, scrub, first, copies }
     }
 }
 
@@ -107,21 +110,21 @@ pub fn names_store() -> store::Config {
 /// Starts the services of a node.
 pub fn start(cx: &Cx, roles: NodeRoles) -> Result<Services, StartError> {
     let memory = roles.memory.map(|config| netmem::Service::start(cx, config));
-    let is_member = roles.member.is_some();
+    let member = roles.member.map(|(at, identity)| members::Client::start(cx, at, identity));
+    let groups = member.as_ref().map(members::Client::groups);
     let io = roles.io.map(|config| {
-        let confirms = is_member || config.confirms;
-        start_io(cx, ServerConfig { confirms, ..config }, &memory)
+        let (confirms, groups) = (groups.is_some() || config.confirms, groups.clone());
+        start_io(cx, ServerConfig { confirms, groups, ..config }, &memory)
     });
     let volume = roles.manager.as_ref().map(|role| role.volume.volume);
     let (manager, members) = match roles.manager {
-        Some(role) => start_manager(cx, role)?,
+        Some(role) => start_manager(cx, role, groups.clone())?,
         None => (None, None),
     };
-    let member = roles.member.map(|(at, identity)| members::Client::start(cx, at, identity));
     if let (Some(manager), Some(member)) = (&manager, &member) {
         cx.spawn("cluster: sites", spread_sites(cx.clone(), manager.weak(), member.clone()));
         if members.is_none() {
-            let objects = stripe::Client::new(cx, volume.unwrap_or_default());
+            let objects = objects_of(cx, volume.unwrap_or_default(), groups.clone());
             cx.spawn("cluster: servers", follow_from_afar(member.clone(), manager.weak(), objects));
         }
     }
@@ -137,7 +140,7 @@ pub fn start(cx: &Cx, roles: NodeRoles) -> Result<Services, StartError> {
 
 /// Starts the client of a node with this membership, beside its other services.
 pub fn start_client(cx: &Cx, client: ClientRole, member: Option<&members::Client>) -> Files {
-    let objects = stripe::Client::new(cx, client.volume);
+    let objects = objects_of(cx, client.volume, member.map(members::Client::groups));
     if let Some(member) = member {
         cx.spawn("cluster: gone", follow_gone(objects.clone(), member.clone()));
     }
@@ -148,6 +151,13 @@ pub fn start_client(cx: &Cx, client: ClientRole, member: Option<&members::Client
     serve(cx, client.files, names, objects)
 }
 
+/// A client of a volume's I/O servers, which knows its groups where the node is a member.
+fn objects_of(cx: &Cx, volume: VolumeId, groups: Option<members::Groups>) -> stripe::Client {
+    let objects = stripe::Client::new(cx, volume);
+    groups.into_iter().for_each(|groups| objects.set_groups(groups));
+    objects
+}
+
 fn start_io(cx: &Cx, config: ServerConfig, memory: &Option<netmem::Service>) -> Server {
     let memory = memory.clone().or(config.memory);
     stripe::serve(cx, ServerConfig { memory, ..config })
@@ -155,14 +165,18 @@ fn start_io(cx: &Cx, config: ServerConfig, memory: &Option<netmem::Service>) -> 
 
 type Managing = (Option<names::Handle>, Option<members::Service>);
 
-fn start_manager(cx: &Cx, role: ManagerRole) -> Result<Managing, StartError> {
-    let ManagerRole { names, members, volume, servers, scrub, first } = role;
-    let objects = stripe::Client::new(cx, volume.volume);
+fn start_manager(
+    cx: &Cx,
+    role: ManagerRole,
+    groups: Option<members::Groups>,
+) -> Result<Managing, StartError> {
+    let ManagerRole { names, members, volume, servers, scrub, first, copies } = role;
+    let objects = objects_of(cx, volume.volume, groups);
     let members = match members {
         Some(store) => Some(members::serve(
             cx,
             store,
-            members::Config { scrub, ..members::Config::default() },
+            members::Config { scrub, copies, ..members::Config::default() },
         )?),
         None => None,
     };
@@ -184,7 +198,7 @@ fn start_manager(cx: &Cx, role: ManagerRole) -> Result<Managing, StartError> {
                 }
             })
         });
-        cx.spawn("cluster: servers", follow(members.clone(), manager.clone(), objects));
+        cx.spawn("cluster: servers", follow(members.clone(), manager.clone(), objects, copies));
     }
     Ok((Some(manager), members))
 }
@@ -329,12 +343,18 @@ async fn follow_lenders(memory: netmem::Service, member: members::Client) {
 }
 
 /// The manager goes by the members that it keeps itself.
-async fn follow(members: members::Service, manager: names::Handle, objects: stripe::Client) {
+async fn follow(
+    members: members::Service,
+    manager: names::Handle,
+    objects: stripe::Client,
+    copies: u8,
+) {
     loop {
-        let changed = members.changed();
+        let (changed, regrouped) = (members.changed(), members.groups_changed());
         let all: Vec<Member> = members.registry().members().cloned().collect();
-        set_servers(&manager, &objects, &all);
-        changed.await;
+        let groups = (copies > 1).then(|| grouped_servers(&members.groups()));
+        set_servers(&manager, &objects, &all, groups);
+        node::race(changed, regrouped).await;
     }
 }
 
@@ -345,26 +365,45 @@ async fn follow_from_afar(
     objects: stripe::Client,
 ) {
     while let Some(manager) = manager() {
-        let changed = member.changed();
+        let (groups, changed) = (member.groups(), member.changed());
+        let regrouped = groups.changed();
         let all: Vec<Member> = member.directory().iter().cloned().collect();
-        set_servers(&manager, &objects, &all);
+        let grouped = (groups.version() > 0).then(|| grouped_servers(&groups.table()));
+        set_servers(&manager, &objects, &all, grouped);
         drop(manager);
-        changed.await;
+        node::race(changed, regrouped).await;
     }
 }
 
-/// New files go to the I/O servers that are members and alive; with none alive, to those that were.
-fn set_servers(manager: &names::Handle, objects: &stripe::Client, members: &[Member]) {
+/// New files go to the I/O servers that are members and alive; with none alive, to those that were. Where files are to
+/// have copies they go to groups that are whole, each of which counts as a server with one disk; without a whole one to
+/// all groups, and without groups to none.
+fn set_servers(
+    manager: &names::Handle,
+    objects: &stripe::Client,
+    members: &[Member],
+    groups: Option<Vec<IoServer>>,
+) {
     let gone = gone_disks(members.iter());
     manager.set_gone(&gone);
     objects.set_gone(gone);
     let takes = |m: &&Member| m.alive && m.roles.contains(Roles::IO) && m.disks != 0;
     let all = members.iter().filter(takes);
-    let servers: Vec<IoServer> =
-        all.map(|m| IoServer { id: m.id, disks: m.disks, retired: false }).collect();
+    let alone = all.map(|m| IoServer { id: m.id, disks: m.disks, retired: false });
+    let servers = groups.unwrap_or_else(|| alone.collect());
     if !servers.is_empty() {
         manager.set_servers(&servers);
     }
+}
+
+fn grouped_servers(table: &members::groups::Table) -> Vec<IoServer> {
+    let is_whole = |group: &members::groups::Group| group.lacks() == 0;
+    let any_whole = table.iter().any(|(_, group)| is_whole(group));
+    let server = |(id, group)| {
+        let retired = any_whole && !is_whole(group);
+        IoServer { id: Home::from(id).server, disks: 1, retired }
+    };
+    table.iter().map(server).collect()
 }
 
 /// Pause before a site that could not be handed over, or the next one, is tried.

@@ -160,6 +160,9 @@ pub struct Machine {
     pub scrub: Option<Period>,
     #[serde(default, skip_serializing_if = "is_default")]
     pub pulses: PulsePolicy,
+    /// Of the first manager: copies of each byte of files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copies: Option<u8>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nfs: Option<NfsConfig>,
     #[serde(default, rename = "export", skip_serializing_if = "Vec::is_empty")]
@@ -174,6 +177,8 @@ fn is_default(pulses: &PulsePolicy) -> bool {
     *pulses == PulsePolicy::default()
 }
 
+/// Copies that a cluster may keep of each byte of files.
+pub const COPIES: std::ops::RangeInclusive<u8> = 1..=2;
 /// Most disks of one machine: the most columns of a file, and the bits by which it tells them.
 pub const DISKS_MAX: usize = wire::layout::WIDTH_MAX;
 
@@ -310,6 +315,12 @@ impl Machine {
         }
         if self.is(Role::Manager) && self.store.is_none() {
             return Some("a manager needs a directory: store = \"...\"".to_string());
+        }
+        if self.copies.is_some_and(|copies| !COPIES.contains(&copies)) {
+            return Some("copies: 1 or 2, on disks of distinct machines".to_string());
+        }
+        if self.copies.is_some() && !self.is(Role::Manager) {
+            return Some("copies: only in the configuration of the first manager".to_string());
         }
         if self.memory.cache.0 + (32 << 20) > self.memory.pool.0 {
             return Some(format!(

@@ -146,6 +146,8 @@ pub struct Shape {
     pub managers: u16,
     /// Disks of each I/O server.
     pub stores: u16,
+    /// Copies of each byte of files, on disks of distinct I/O servers.
+    pub copies: u8,
     /// Slows every disk down.
     pub limit: Option<String>,
     /// Memory of each I/O server.
@@ -165,7 +167,8 @@ impl Shape {
     pub fn of(servers: u16) -> Shape {
         let (memory, link, access) = (Memory::default(), LocalLink::Shm, ListenAccess::default());
         let (managers, stores, limit, listen, insecure) = (1, 1, None, None, false);
-        Shape { servers, managers, stores, limit, memory, listen, insecure, link, access }
+        let copies = 1;
+        Shape { servers, managers, stores, copies, limit, memory, listen, insecure, link, access }
     }
 
     /// The same for measurements: the first use of memory is not to be measured. Where memory is short, as usual.
@@ -186,6 +189,8 @@ pub struct ClusterOptions {
     pub managers: Option<u16>,
     /// Disks of each I/O server.
     pub disks: Option<u16>,
+    /// Copies of each byte of files.
+    pub copies: Option<u8>,
     /// An address for other machines.
     pub listen: Option<String>,
     /// Without encryption.
@@ -242,6 +247,7 @@ impl LocalCluster {
             (asked.servers.is_some_and(|n| usize::from(n) != servers), "--servers"),
             (asked.managers.is_some_and(|n| usize::from(n) != managers), "--managers"),
             (asked.disks.is_some_and(|n| usize::from(n) != disks), "--disks"),
+            (asked.copies.is_some_and(|n| n != self.copies()), "--copies"),
             (asked.listen.as_ref().is_some_and(|address| !listens(address)), "--listen"),
             (asked.insecure && !manager.insecure, "--insecure"),
             (
@@ -259,6 +265,11 @@ impl LocalCluster {
             manager.listen.join(" and ")
         );
         Err(LocalError::Made { path: self.dir.clone(), made, flag })
+    }
+
+    /// Copies that it keeps of each byte of files.
+    pub fn copies(&self) -> u8 {
+        self.machines[0].copies.unwrap_or(1)
     }
 
     /// How many I/O servers it has.
@@ -429,6 +440,7 @@ fn machines(dir: &Path, cluster: &str, shape: &Shape) -> Vec<Machine> {
         store: None,
         scrub: None,
         pulses: PulsePolicy::default(),
+        copies: None,
         nfs: None,
         exports: Vec::new(),
         disks: Vec::new(),
@@ -450,7 +462,8 @@ fn machines(dir: &Path, cluster: &str, shape: &Shape) -> Vec<Machine> {
         Machine { listen, ..machine }
     };
     let first = manager("manager".to_string(), MANAGER_NODE);
-    let first = Machine { listen: manager_addresses.clone(), ..first };
+    let copies = (shape.copies > 1).then_some(shape.copies);
+    let first = Machine { listen: manager_addresses.clone(), copies, ..first };
     let servers = (1..=shape.servers).map(|number| {
         let machine = common(format!("io{number}"), MANAGER_NODE + number);
         let disk = |store| Disk {

@@ -374,7 +374,7 @@ pub fn run_as(machine: &Machine, setup: &Setup) -> Result<Running, MachineError>
         roles.io = Some(ServerConfig { scrub, ..ServerConfig::new(setup.volume, id, cache) });
     }
     if let Some((role, stores)) = manager {
-        let role = ManagerRole { scrub, ..role };
+        let role = ManagerRole { scrub, copies: machine.copies.unwrap_or(1), ..role };
         bare.host.add(stores).map_err(system("stores"))?;
         roles.manager = Some(role);
     }

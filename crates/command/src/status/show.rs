@@ -1,7 +1,7 @@
 //! Every server's report: whether all is well, then tables or JSON.
 
 use super::keyboard::Keyboard;
-use super::verdict::{NotWell, gone_files, line, troubles};
+use super::verdict::{NotWell, gone_files, groups, line, troubles};
 use super::{import, keys, memory, nfs, reads};
 use crate::cli;
 use members::limits::JOINING_IDS;
@@ -15,7 +15,15 @@ use trapeze::size::Size;
 use trapeze::status::report::{Link, Report};
 
 /// Part of every listing, so that the user learns it before a disk is lost.
-const ONE_COPY: &str = "every file has one copy: a lost disk loses its part of every file";
+fn copies(told: &[Told]) -> String {
+    match groups(told) {
+        (0, _) => "every file has one copy: a lost disk loses its part of every file".to_string(),
+        (all, 0) => format!("every file has two whole copies, in {all} groups of disks"),
+        (all, lacking) => {
+            format!("{lacking} of {all} groups of disks lack a copy of what they keep")
+        }
+    }
+}
 
 /// `trapeze status`.
 pub fn status(arguments: &cli::Status) -> Result<(), Box<dyn std::error::Error>> {
@@ -57,7 +65,8 @@ fn print_all_json(told: &[Told], troubles: &[String]) {
     let gone = told.iter().filter(|told| told.member.lost_disks() != 0).count();
     print_json(&json!({
         "well": troubles.is_empty(), "troubles": troubles, "members": told.len(), "down": down, "gone": gone,
-        "gone_files": gone_files(told), "copies": 1, "note": ONE_COPY,
+        "gone_files": gone_files(told), "copies": if groups(told).0 == 0 { 1 } else { 2 }, "groups": groups(told).0,
+        "groups_lacking": groups(told).1, "note": copies(told),
     }));
     for Told { member, lease, report } in told {
         let (report, error) = match report {
@@ -81,11 +90,12 @@ fn print_short(told: &[Told], troubles: &[String]) {
     println!("{}\n", line(told, troubles));
     let there: Vec<&Told> = told.iter().filter(|one| one.member.roles.is_server()).collect();
     print!("{}", members_table(&there).render());
-    println!("\n{ONE_COPY}; --all shows disks, memory, links and calls");
+    println!("\n{}; --all shows disks, memory, links and calls", copies(told));
 }
 
 fn print_tables(told: &[Told], troubles: &[String]) {
     println!("{}\n", line(told, troubles));
+    let copies = copies(told);
     let told: Vec<&Told> = told.iter().collect();
     let told = &told[..];
     print!("{}", members_table(told).render());
@@ -116,7 +126,7 @@ fn print_tables(told: &[Told], troubles: &[String]) {
     for (member, report) in &reports {
         report.problems.iter().for_each(|problem| println!("{}: {problem}", member.name));
     }
-    println!("\n{ONE_COPY}");
+    println!("\n{copies}");
 }
 
 /// `up`, `DOWN`, or alive and silent; and since or for how long.

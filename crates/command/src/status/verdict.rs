@@ -68,6 +68,9 @@ pub fn troubles(told: &[Told]) -> Vec<String> {
         troubles.extend(report.problems.iter().map(|problem| format!("{name}: {problem}")));
     }
     troubles.extend(told.iter().filter_map(origin));
+    if let (all, lacking @ 1..) = groups(told) {
+        troubles.push(format!("{lacking} of {all} groups of disks lack a copy"));
+    }
     troubles
 }
 
@@ -97,6 +100,12 @@ pub fn line(told: &[Told], troubles: &[String]) -> String {
         ),
         some => format!("NOT WELL: {}{lost}", some.join("; ")),
     }
+}
+
+/// Groups of disks that keep the same bytes, and how many of them lack a copy.
+pub fn groups(told: &[Told]) -> (u64, u64) {
+    let each = told.iter().filter_map(Told::report).map(|it| (it.groups, it.groups_lacking));
+    each.max().unwrap_or_default()
 }
 
 /// Files with a part on what is gone, as the manager has counted them.

@@ -32,13 +32,14 @@ impl Manager {
 
     pub fn serve_meta(&mut self) {
         while let Some(request) = self.node.take_meta() {
-            let result = match request.op {
-                MetaOp::Append { log, bytes } => Ok(self.logs.append(log, &bytes)),
-                MetaOp::Sync { log } => Ok(self.logs.sync(log)),
-                MetaOp::DropLog { log } => Ok(self.logs.remove(log)),
-                MetaOp::Room => Ok(()),
-                MetaOp::Checkpoint(work) => work.run().map_err(Into::into),
-            };
+            let mut result = Ok(());
+            match request.op {
+                MetaOp::Append { log, bytes } => self.logs.append(log, &bytes),
+                MetaOp::Sync { log } => self.logs.sync(log),
+                MetaOp::DropLog { log } => self.logs.remove(log),
+                MetaOp::Checkpoint(work) => result = work.run().map_err(Into::into),
+                _ => {}
+            }
             let (ticket, room) = (request.ticket, MetaRoom::Plenty);
             self.node.meta_done(MetaDone { ticket, result, room });
         }

@@ -55,6 +55,12 @@ figures! {
         /// Of a manager: of 1000 new directories so many go to the site of their hash.
         #[serde(default)]
         mkdir_switching => gauge "mkdir_switching_per_mille", "New directories of 1000 that go to a manager by the hash of their names.";
+        /// Of the manager that keeps the members: groups of disks that keep the same bytes, and those of which a copy
+        /// lacks.
+        #[serde(default)]
+        groups => gauge "groups", "Groups of disks that keep the same bytes.";
+        #[serde(default)]
+        groups_lacking => gauge "groups_lacking", "Groups of which a copy lacks, or is being filled.";
         /// Of the manager: files with a column on what was declared gone, as of its last walk over all of them.
         #[serde(default)]
         gone_files;

@@ -206,6 +206,8 @@ impl Source {
             stores: self.stores().map(|(name, health)| StoreHealth::of(name, &health)).collect(),
             sites: self.sites(),
             mkdir_switching: self.names.as_ref().map_or(0, names::Handle::mkdir_switching).into(),
+            groups: self.groups().0,
+            groups_lacking: self.groups().1,
             gone_files: self.names.as_ref().map_or(0, names::Handle::gone_files),
             restored_due: self.restoration().due,
             restored_lost: self.restoration().lost,
@@ -339,6 +341,14 @@ impl Source {
         told.take(LINKS_MAX)
             .map(|(id, status)| Link { peer: id.0, ..Link::counted(&status) })
             .collect()
+    }
+
+    /// How many groups there are, and of how many a copy lacks.
+    fn groups(&self) -> (u64, u64) {
+        let Some(members) = &self.members else { return (0, 0) };
+        let table = members.groups();
+        let lacking = table.iter().filter(|(_, group)| group.lacks() > 0).count();
+        (table.len() as u64, lacking as u64)
     }
 
     fn leases(&self) -> Vec<Lease> {
