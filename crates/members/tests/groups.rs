@@ -799,7 +799,7 @@ impl World {
 }
 
 /// Most seeds to look for one bug.
-const SEEDS_MAX: u64 = 1_500;
+const SEEDS_MAX: u64 = 4_000;
 
 fn outcome(seed: u64, bugs: Option<Bug>) -> (Vec<String>, u64, u32) {
     let mut world = World::new(seed, bugs);
