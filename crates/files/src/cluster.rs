@@ -110,7 +110,7 @@ pub fn names_store() -> store::Config {
 /// Starts the services of a node.
 pub fn start(cx: &Cx, roles: NodeRoles) -> Result<Services, StartError> {
     let memory = roles.memory.map(|config| netmem::Service::start(cx, config));
-    let member = roles.member.map(|(at, identity)| members::Client::start(cx, at, identity));
+    let member = roles.member.map(|(at, identity)| members::Client::new(cx, at, identity));
     let groups = member.as_ref().map(members::Client::groups);
     let io = roles.io.map(|config| {
         let (confirms, groups) = (groups.is_some() || config.confirms, groups.clone());
@@ -121,6 +121,7 @@ pub fn start(cx: &Cx, roles: NodeRoles) -> Result<Services, StartError> {
         Some(role) => start_manager(cx, role, groups.clone())?,
         None => (None, None),
     };
+    member.iter().for_each(members::Client::begin);
     if let (Some(manager), Some(member)) = (&manager, &member) {
         cx.spawn("cluster: sites", spread_sites(cx.clone(), manager.weak(), member.clone()));
         if members.is_none() {

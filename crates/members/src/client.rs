@@ -111,7 +111,15 @@ pub async fn view(cx: &Cx, manager: NodeId) -> Result<Directory, Errno> {
 impl Client {
     /// Makes this node a member under its own id, and keeps it one as long as the node runs.
     pub fn start(cx: &Cx, manager: NodeId, identity: Identity) -> Client {
-        let client = Client(Rc::new(Shared {
+        let client = Client::new(cx, manager, identity);
+        client.begin();
+        client
+    }
+
+    /// The same, which does nothing yet: for services that are started before it and hear of groups from it. The node
+    /// of the manager itself must not join before the manager answers, or another machine may have its id.
+    pub fn new(cx: &Cx, manager: NodeId, identity: Identity) -> Client {
+        Client(Rc::new(Shared {
             cx: cx.clone(),
             manager,
             identity: Identity { wish: Some(cx.id()), ..identity },
@@ -125,9 +133,12 @@ impl Client {
             lends_as: Cell::new(0),
             lends_until: Cell::new(Time::ZERO),
             changed: Notify::new(cx),
-        }));
-        cx.spawn("member", client.clone().keep());
-        client
+        }))
+    }
+
+    /// Makes the node a member; once.
+    pub fn begin(&self) {
+        self.0.cx.spawn("member", self.clone().keep());
     }
 
     /// Whether this node is a member now. A lease that ran out without an answer counts as lost.
