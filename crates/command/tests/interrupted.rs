@@ -1,6 +1,6 @@
 //! A demonstration that is interrupted or killed leaves no process and no mount, and an interrupted one no directory.
 
-use crate::common::{cannot_mount, ended_by_signals, is_mounted, program};
+use crate::common::{Cluster, cannot_mount, ended_by_signals, is_mounted, program};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -116,6 +116,29 @@ fn the_processes_of_a_killed_demonstration_end() {
     assert_eq!(child.end(Signal::KILL), None);
     until("its processes end", || users(dir.path()) == 0);
     until("its mount is gone", || !is_mounted(&mount));
+}
+
+/// A parent that is killed sends a signal for each of its threads; a mount that cannot write back is still there then.
+#[test]
+fn a_mount_that_its_parent_signals_again_is_taken_away() {
+    if cannot_mount() {
+        return;
+    }
+    let mut cluster = Cluster::mounted(2);
+    fs::write(cluster.at("file"), vec![7; 1 << 20]).unwrap();
+    (0..=2).for_each(|number| cluster.processes.server(number).unwrap().pause());
+    let mut mount = cluster.processes.take_mount().unwrap();
+    for _ in 0..3 {
+        mount.signal(Signal::TERM);
+        thread::sleep(Duration::from_millis(100));
+    }
+    assert!(mount.runs());
+    (0..=2).for_each(|number| cluster.processes.server(number).unwrap().resume());
+    mount.stop().unwrap();
+    assert!(!is_mounted(cluster.processes.mount_point()));
+    cluster.processes.mount().unwrap();
+    assert_eq!(fs::read(cluster.at("file")).unwrap(), vec![7; 1 << 20]);
+    cluster.stop();
 }
 
 #[test]

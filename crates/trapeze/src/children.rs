@@ -25,6 +25,7 @@ const PARENT: &str = "TRAPEZE_PARENT";
 pub fn follow_parent(signal: Signal) -> io::Result<()> {
     let parent = std::env::var(PARENT).ok().and_then(|text| text.parse().ok());
     let Some(parent) = parent.and_then(Pid::from_raw) else { return Ok(()) };
+    live::signals::note_parent(parent);
     rustix::process::set_parent_process_death_signal(Some(signal))?;
     match rustix::process::getppid() == Some(parent) {
         true => Ok(()),
