@@ -85,6 +85,8 @@ struct Inner {
 struct Managed {
     /// The registration under which it knows what is held; `None` when it may know something else.
     registration: Option<u64>,
+    /// The version of its table of sites that was taken over last.
+    table: Option<u64>,
     /// Changes of names that were answered since the last sync: how far each incarnation had come.
     unsynced: BTreeMap<u32, u64>,
     /// The latest incarnation that has answered.

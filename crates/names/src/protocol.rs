@@ -97,7 +97,7 @@ fields!(ListingEntry { file, kind, cookie, name, entry });
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Alive {
     pub registration: u64,
-    /// Of the manager's table of sites.
+    /// Of the manager's table of sites, in this incarnation of it.
     pub version: u64,
 }
 fields!(Alive { registration, version });

@@ -13,7 +13,7 @@ use wire::{Errno, ListingVersion};
 impl Manager {
     /// What all listings depend on now.
     pub(crate) fn listing_basis(&self) -> Basis {
-        Basis { sequence: self.store.sequence(), sites: self.sites.table().version() }
+        Basis { sequence: self.store.sequence(), sites: self.sites.version() }
     }
 
     /// These records are about to change.

@@ -13,6 +13,8 @@ pub struct Ownership {
     leaving: BTreeSet<u8>,
     /// All sites are this manager's.
     is_alone: bool,
+    /// Number of entries that were learnt since this manager started.
+    version: u64,
     /// The volume's setting for new directories.
     pub(crate) switching: Switching,
 }
@@ -22,7 +24,7 @@ impl Ownership {
     pub fn new(own: NodeId, first: NodeId) -> Ownership {
         let table = Sites::all_at(first);
         let (leaving, switching) = (BTreeSet::new(), Switching::default());
-        Ownership { own, table, leaving, is_alone: own == first, switching }
+        Ownership { own, table, leaving, is_alone: own == first, version: 0, switching }
     }
 
     /// This manager.
@@ -55,6 +57,12 @@ impl Ownership {
         &self.table
     }
 
+    /// Another number whenever the table is another one than before, in one incarnation of the manager. It says nothing
+    /// of the tables of others: of two that differ each may have the later entry of some site.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
     /// The manager that a site is at.
     pub fn manager(&self, site: u8) -> NodeId {
         self.table.get(site).manager
@@ -69,16 +77,21 @@ impl Ownership {
     /// is right: the store is a copy from before that. A site becomes this manager's only when its giver says so and it
     /// is loaded, whatever others have heard.
     pub fn hear(&mut self, heard: &Sites) {
-        for (site, owner) in heard.iter().filter(|(_, owner)| owner.manager != self.own) {
-            self.table.learn(site, owner);
+        let own = self.own;
+        for (site, owner) in heard.iter().filter(|(_, owner)| owner.manager != own) {
+            self.learn(site, owner);
         }
         self.note();
     }
 
     /// The site has this owner from now on, as the store says.
     pub fn set(&mut self, site: u8, owner: SiteOwner) {
-        self.table.learn(site, owner);
+        self.learn(site, owner);
         self.note();
+    }
+
+    fn learn(&mut self, site: u8, owner: SiteOwner) {
+        self.version += u64::from(self.table.learn(site, owner));
     }
 
     /// The site begins to leave, or stays.
@@ -138,6 +151,22 @@ mod tests {
         assert!(heard.learn(9, SiteOwner { epoch: 6, manager: one }));
         sites.hear(&heard);
         assert!(!sites.owns(9), "what it owns stands in its own store");
+    }
+
+    #[test]
+    fn a_table_has_another_version_whenever_it_changes() {
+        let (one, two) = (NodeId(1), NodeId(2));
+        let mut sites = Ownership::new(one, one);
+        let mut heard = Sites::all_at(two);
+        let mut versions = BTreeSet::from([sites.version()]);
+        for site in 1..100 {
+            heard.learn(site, SiteOwner { epoch: 1, manager: two });
+            sites.hear(&heard);
+            sites.hear(&heard);
+            sites.set(site, SiteOwner { epoch: 2, manager: one });
+            sites.set_leaving(site, true);
+            assert!(versions.insert(sites.version()));
+        }
     }
 
     #[test]

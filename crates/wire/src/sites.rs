@@ -60,11 +60,6 @@ impl Sites {
         other.iter().fold(false, |later, (site, owner)| self.learn(site, owner) || later)
     }
 
-    /// Grows whenever something later is learnt.
-    pub fn version(&self) -> u64 {
-        self.0.iter().map(|owner| u64::from(owner.epoch)).sum()
-    }
-
     /// All sites, in order.
     pub fn iter(&self) -> impl Iterator<Item = (u8, SiteOwner)> + '_ {
         (0..=u8::MAX).zip(self.0.iter().copied())

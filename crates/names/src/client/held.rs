@@ -38,6 +38,17 @@ impl Client {
         }
     }
 
+    /// The version of a manager's table of sites that this client has taken over.
+    fn table_of(&self, manager: NodeId) -> Option<u64> {
+        self.0.managers.borrow().get(&manager).and_then(|known| known.table)
+    }
+
+    fn set_table(&self, manager: NodeId, version: u64) {
+        if let Some(known) = self.0.managers.borrow_mut().get_mut(&manager) {
+            known.table = Some(version);
+        }
+    }
+
     pub(super) fn opened(&self, file: FileId, mask: u32) {
         let mut opens = self.0.opens.borrow_mut();
         let open = opens.entry(file).or_default();
@@ -156,13 +167,15 @@ impl Client {
     /// The same for one manager; those that came to the first one are told by tasks of the client's own.
     pub(super) async fn keep_alive_at(&self, manager: NodeId) -> Result<(), Errno> {
         let Alive { registration, version } = self.say_alive(manager).await?;
-        if version > self.0.sites.borrow().version() {
-            self.learn_sites(manager).await;
+        // No order of versions would do: of two tables each may have the later entry of some site.
+        if self.table_of(manager) != Some(version) && self.ask_sites(manager).await.is_ok() {
+            self.set_table(manager, version);
         }
         if self.registration(manager) != Some(registration) {
             let (_all, registration) = self.stop_holding(manager, registration).await?;
             // what it got before that registration is among what is claimed
             self.ask_sites(manager).await?;
+            self.set_table(manager, version);
             self.claim_locks(manager).await?;
             self.claim_opens(manager, registration).await?;
             // The manager goes by what it was told now: a later close closes anew.

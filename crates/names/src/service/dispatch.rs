@@ -57,7 +57,7 @@ impl<O: Objects> Service<O> {
         let call = call_name(number, operation);
         match operation.plain() {
             Operation::KeepAlive {} => {
-                let version = self.manager.borrow().sites.table().version();
+                let version = self.manager.borrow().sites.version();
                 return Ok(Outcome::Alive(Alive { registration, version }).encode());
             }
             Operation::SetAttr { file, changes, .. } if is_truncation(changes) => {

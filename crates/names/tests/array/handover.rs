@@ -1,7 +1,7 @@
 //! Sites that move between managers: with all that is open and locked there, and whole.
 
 use crate::common::Output;
-use crate::common::array::{Array, FIRST, Seat, directory_elsewhere};
+use crate::common::array::{Array, FIRST, Seat, directories, directory_elsewhere};
 use crate::common::cluster::WHO;
 use names::{Client, How, Plus, READ, WRITE};
 use node::rings::{Lock, LockKind};
@@ -231,4 +231,34 @@ fn a_site_that_comes_back_at_once_is_whole() {
         });
         assert_eq!(found, FILES);
     }
+}
+
+/// Two tables in which as many sites have moved, but others, are different tables: a client learns from each.
+#[test]
+fn a_client_learns_where_a_site_is_although_it_knows_of_as_many_moves() {
+    let mut array = Array::spread(3, 1);
+    let client = array.client(0);
+    let one = client.clone();
+    let made = array.run_client(0, async move { directories(&one).await });
+    let sites = array.seats[0].handle.as_ref().unwrap().sites();
+    let at = |manager| {
+        let is_there = |d: &FileId| d.site() != 0 && sites.manager_of(*d) == NodeId(manager);
+        made.iter().map(|(_, d)| *d).find(is_there).unwrap()
+    };
+    let (first, second) = (at(1), at(2));
+    array.turns(6_000);
+    let one = client.clone();
+    array.run_client(0, async move { one.keep_alive().await.unwrap() });
+    array.give(1, second.site(), NodeId(3)).unwrap();
+    array.give(0, first.site(), NodeId(3)).unwrap();
+    let one = client.clone();
+    array.run_client(0, async move {
+        one.get_attr(second).await.unwrap();
+        one.keep_alive().await.unwrap();
+    });
+    // The first manager could say where the site is, if it were asked; later another one will.
+    array.kill(0);
+    let found = array.begin(3, async move { client.get_attr(first).await });
+    array.turns(200);
+    assert!(matches!(*found.borrow(), Some(Ok(_))), "{:?}", found.borrow());
 }
