@@ -185,7 +185,11 @@ fn start_manager(
         Some(members) => witnesses(members.registry().members()),
         None => servers.iter().map(|server| server.id).collect(),
     };
-    let config = names::Config { volume, servers, witnesses, scrub, first };
+    let managers = match &members {
+        Some(members) => other_managers(members.registry().members(), cx.id()),
+        None => first.into_iter().collect(),
+    };
+    let config = names::Config { volume, servers, witnesses, scrub, first, managers };
     let manager = names::serve(cx, config, names, objects.clone())?;
     if let Some(members) = &members {
         let rows = members.clone();
@@ -211,6 +215,12 @@ fn witnesses<'a>(members: impl Iterator<Item = &'a Member>) -> Vec<NodeId> {
     let all: Vec<&Member> = members.filter(there).collect();
     let up = all.iter().any(|member| member.alive);
     all.into_iter().filter(|member| member.alive || !up).map(|member| member.id).collect()
+}
+
+/// The managers that one whose store is a copy asks which sites they have.
+fn other_managers<'a>(members: impl Iterator<Item = &'a Member>, own: NodeId) -> Vec<NodeId> {
+    let is_one = |m: &&Member| m.roles.contains(Roles::MANAGER) && !m.gone && m.id != own;
+    members.filter(is_one).map(|member| member.id).collect()
 }
 
 /// The disks of these members that were declared gone, as a client of I/O servers takes them.

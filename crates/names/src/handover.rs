@@ -9,13 +9,14 @@ use crate::protocol::Row;
 use crate::protocol::managers::Silence;
 use crate::quarantine::begun_anew;
 use crate::record::{Handed, Inode};
+use crate::restoration::Restored;
 use crate::transaction::Transaction;
 use std::cell::Cell;
 use std::ops::{Bound, ControlFlow};
 use std::time::Duration;
 use store::{Append, Batch};
 use wire::field::{Field, encoded};
-use wire::{Decoder, Errno, FileId, SiteOwner, Time, Wall};
+use wire::{Decoder, Errno, FileId, SiteOwner, Sites, Time, Wall};
 
 /// A site that was given, its owner since, and clients of the giver.
 pub(crate) type Handover = (u8, SiteOwner, Vec<Heard>);
@@ -87,6 +88,17 @@ impl Manager {
             return Ok(None); // it came back
         }
         self.put_owner(site, &Handed { owner, is_done: true, clients: Vec::new() }, now)
+    }
+
+    /// Learns owners from another manager. Sites that the store has for this manager's and another one got later: what
+    /// was loaded of them is forgotten.
+    pub(crate) fn hear_sites(&mut self, heard: &Sites) -> Vec<(u8, SiteOwner)> {
+        let own: Vec<u8> = self.sites.table().of(self.sites.own()).collect();
+        self.sites.hear(heard);
+        let lost = own.into_iter().filter(|site| !self.sites.owns(*site));
+        let lost: Vec<_> = lost.map(|site| (site, self.sites.table().get(site))).collect();
+        lost.iter().for_each(|(site, _)| self.forget_site(*site));
+        lost
     }
 
     /// Loads from the store which sites were handed over.
@@ -251,6 +263,16 @@ impl Manager {
         self.changed.forget(of_site);
         self.hashed.forget(site);
         self.duplicates.forget(site);
+        self.forget_restored(site);
+    }
+
+    /// Files of a restored store whose site is another manager's are not this one's to compare.
+    fn forget_restored(&mut self, site: u8) {
+        // What cannot be read stays counted.
+        for (_, value) in self.table(site, Table::Restored).into_iter().flatten() {
+            let before = Restored::take(&mut Decoder::new(&value)).ok();
+            self.restoration.change(before, None);
+        }
     }
 
     /// The last owner of a site has heard of the client: one that is dead is not alive again because sites move, and

@@ -148,6 +148,9 @@ pub const LINEAGES_MAX: u16 = 1 << 12;
 /// How long a manager that starts waits for what the servers know of it, at most: those that do not answer by then are
 /// asked later. Servers that start with it answer within a second; clients wait for 30.
 pub const WITNESS_SPAN: Duration = Duration::from_secs(5);
+/// How long a manager whose store was restored waits for the other managers, at most: machines are started one after
+/// the other, and what it changed meanwhile of a site that is another's would be lost.
+pub const OWNERS_SPAN: Duration = Duration::from_secs(60);
 /// How long one of them is waited for, and the pause before it is asked again.
 pub const WITNESS_DEADLINE: Duration = Duration::from_secs(1);
 /// The same for the last word of a manager that stops.

@@ -110,7 +110,7 @@ pub struct Manager {
     pub(crate) opens: Opens,
     pub(crate) truncating: BTreeMap<FileId, u64>,
     pub(crate) removing: BTreeSet<FileId>,
-    restoration: Restoration,
+    pub(crate) restoration: Restoration,
     pub(crate) clients: BTreeMap<u64, Client>,
     pub(crate) grace: Grace,
     pub(crate) registrations: u64,

@@ -16,6 +16,7 @@ mod gone;
 mod handle;
 mod handover;
 mod layouts;
+mod owners;
 mod participant;
 mod quarantine;
 mod upkeep;
@@ -60,6 +61,8 @@ pub struct Config {
     pub scrub: Option<Duration>,
     /// The manager that the volume was made at; `None` is this one.
     pub first: Option<NodeId>,
+    /// Managers that are members: a store that was restored is a copy from before it gave them sites, maybe.
+    pub managers: Vec<NodeId>,
 }
 
 /// State shared by the tasks of the service.
@@ -69,6 +72,8 @@ struct Service<O> {
     /// As I/O servers know this manager: 0 is the volume's first one.
     seat: NodeId,
     scrub: Option<Duration>,
+    /// Other managers that the members know.
+    managers: Vec<NodeId>,
     objects: O,
     manager: RefCell<Manager>,
     /// The change with which the incarnation, or its lineage, begins: on stable storage before any other is told.
@@ -160,6 +165,7 @@ pub fn serve<O: Objects>(
         volume: config.volume.volume,
         seat: config.first.map_or(NodeId(0), |_| cx.id()),
         scrub: config.scrub,
+        managers: config.managers,
         objects,
         appended: Cell::new(manager.store().synced_sequence()),
         manager: RefCell::new(manager),

@@ -4,6 +4,7 @@ mod away;
 mod handover;
 mod hashed;
 mod losses;
+mod restored;
 mod steps;
 mod switching;
 mod taking_out;

@@ -32,6 +32,8 @@ pub(crate) mod op {
     pub const STAY: u16 = 10;
     /// Makes the changes of several operations, on stable storage.
     pub const SETTLE: u16 = 11;
+    /// Tells where sites are, by a manager's store: also before it serves.
+    pub const SITES: u16 = 12;
 
     /// Whether the operation with this number may be executed twice.
     pub fn is_pure(op: u16) -> bool {

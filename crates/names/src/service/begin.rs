@@ -88,6 +88,7 @@ impl<O: Objects> Service<O> {
         }
         self.asked.replace(servers.clone());
         self.told.replace(told);
+        self.ask_owners().await;
         self.sync_handovers().await;
         self.set_stage(Stage::Serving);
         upkeep::spawn(&self);

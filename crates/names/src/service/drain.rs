@@ -55,7 +55,7 @@ impl<O: Objects> Service<O> {
             if sites.of(self.cx.id()).next().is_some() {
                 return Err(Errno::EAGAIN);
             }
-            self.manager.borrow_mut().sites.hear(&sites);
+            self.hear_sites(&sites);
         }
         // Anything sent before the last promise is here by now, or known to the manager that gave the promise.
         self.check_drained()?;
@@ -76,11 +76,11 @@ impl<O: Objects> Service<O> {
 
     /// Promises to give that manager nothing. EAGAIN: something is on its way there, or a part of an operation of it is
     /// not decided yet.
-    pub(super) fn refuse(&self, refuse: Refuse) -> Result<Sites, Errno> {
+    pub(super) fn refuse(self: &Rc<Self>, refuse: Refuse) -> Result<Sites, Errno> {
         let Refuse { manager: retired, view, sites } = refuse;
         self.retiring.borrow_mut().refused.insert(retired, view);
-        let mut manager = self.manager.borrow_mut();
-        manager.sites.hear(&sites);
+        self.hear_sites(&sites);
+        let manager = self.manager.borrow();
         let is_given = self.giving.borrow().values().any(|to| *to == retired);
         if is_given || manager.prepared.keys().any(|tx| tx.manager == retired) {
             return Err(Errno::EAGAIN);

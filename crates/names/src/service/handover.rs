@@ -120,7 +120,11 @@ impl<O: Objects> Service<O> {
 
     /// Removes what is left of a site that is another manager's, as many records at once as a batch takes. It ends with
     /// the attempt that it belongs to: what another one brings is not removed.
-    async fn clear_site(self: &Rc<Self>, site: u8, attempt: Option<u64>) -> Result<(), Errno> {
+    pub(super) async fn clear_site(
+        self: &Rc<Self>,
+        site: u8,
+        attempt: Option<u64>,
+    ) -> Result<(), Errno> {
         loop {
             self.admit().await?;
             self.check_import(site, attempt)?;

@@ -86,6 +86,10 @@ impl<O: Objects> Service<O> {
         request: &Request,
         message: &[u8],
     ) -> Result<Vec<u8>, Errno> {
+        if request.op == op::SITES {
+            // Two managers that were restored ask each other.
+            return Ok(encoded(self.manager.borrow().sites.table()));
+        }
         self.may_serve().await?;
         match request.op {
             op::FETCH => self.fetch_for(taken(message)?).await.map(|got| encoded(&got)),
@@ -264,8 +268,7 @@ impl<O: Objects> Service<O> {
             return;
         }
         while !self.is_refused() {
-            let managers = self.manager.borrow().sites.table().managers();
-            let others = managers.into_iter().filter(|manager| *manager != self.cx.id());
+            let others = self.other_managers().into_iter();
             let calls: Vec<_> = others.map(|manager| self.exchange_table(manager)).collect();
             node::all(calls).await;
             self.cx.sleep(TABLE_INTERVAL).await;
@@ -289,7 +292,7 @@ impl<O: Objects> Service<O> {
     }
 
     async fn hear_known(self: &Rc<Self>, heard: Known) -> Result<(), Errno> {
-        self.manager.borrow_mut().sites.hear(&heard.sites);
+        self.hear_sites(&heard.sites);
         let known = self.known_here()?;
         let is_news = heard.switching.version > known.switching.version
             || heard.retired.version > known.retired.version;

@@ -2,7 +2,7 @@
 
 use super::cluster::{Fake, SERVERS, WHO};
 use super::{Output, ROOT, config, finish};
-use names::{Client, Config, Handle, IoServer, VolumeSettings, serve};
+use names::{Client, Config, Handle, IoServer, VolumeSettings, accept, serve};
 use node::rings::{MetaDone, MetaOp, MetaRoom};
 use rig::{Net, node};
 use std::collections::BTreeSet;
@@ -71,7 +71,7 @@ impl Array {
     }
 
     fn start(&mut self, at: usize) {
-        let gone = self.gone();
+        let (gone, managers) = (self.gone(), self.others(at));
         let seat = &mut self.seats[at];
         let logs: Vec<_> = seat.logs.contents().collect();
         let store = Store::open(seat.backend.clone(), config(), logs).unwrap();
@@ -79,7 +79,8 @@ impl Array {
         let mut volume = VolumeSettings::new(VolumeId(5));
         volume.switch_per_mille = 700;
         let first = (at > 0).then_some(FIRST);
-        let config = Config { volume, servers, witnesses: Vec::new(), scrub: None, first };
+        let config =
+            Config { volume, servers, witnesses: Vec::new(), scrub: None, first, managers };
         let cx = self.net.nodes[at].cx();
         let handle = serve(cx, config, store, self.objects.clone()).unwrap();
         handle.hear_members(0, gone);
@@ -107,6 +108,26 @@ impl Array {
         seat.incarnation += 1;
         (seat.handle, seat.is_down) = (None, true);
         // The number has no node until it starts again.
+        self.net.nodes[at] = node(at as u16 + 1, seat.incarnation);
+    }
+
+    /// The files of a manager's store as they are now.
+    pub fn copy(&self, at: usize) -> (Vec<u8>, MemoryLogs) {
+        (self.seats[at].backend.contents(), self.seats[at].logs.clone())
+    }
+
+    /// A manager that was stopped has a copy of its store from before, taken as it is by a person.
+    pub fn restore(&mut self, at: usize, (checkpoint, mut logs): (Vec<u8>, MemoryLogs)) {
+        let backend = MemoryBackend::with(checkpoint);
+        let mut store = Store::open(backend.clone(), config(), logs.contents()).unwrap();
+        for append in accept(&mut store).unwrap() {
+            logs.append(append.log, &append.bytes);
+        }
+        drop(store);
+        let seat = &mut self.seats[at];
+        (seat.backend, seat.logs) = (MemoryBackend::with(backend.contents()), logs);
+        // A minute later, behind all that the original has given out.
+        seat.incarnation += 60_000_000_000;
         self.net.nodes[at] = node(at as u16 + 1, seat.incarnation);
     }
 

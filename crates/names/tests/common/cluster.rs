@@ -338,7 +338,8 @@ impl Cluster {
         let servers = self.servers.iter().map(|id| IoServer::from(*id)).collect();
         let witnesses = self.witnesses.clone();
         let volume = VolumeSettings::new(VolumeId(5));
-        let config = Config { volume, servers, witnesses, scrub: None, first: None };
+        let config =
+            Config { volume, servers, witnesses, scrub: None, first: None, managers: Vec::new() };
         let cx = self.net.nodes[0].cx();
         self.handle = Some(serve(cx, config, store, self.objects.clone()).unwrap());
     }
