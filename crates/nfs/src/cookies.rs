@@ -51,6 +51,15 @@ pub fn of_client(directory: FileId, cookie: u64) -> Option<u64> {
     }
 }
 
+/// The site of a hashed directory whose entries a listing goes on with; of a cookie that was never given the
+/// directory's own.
+pub fn site(directory: FileId, cookie: u64) -> u8 {
+    match of_client(directory, cookie) {
+        Some(ours) if ours != 0 => (ours >> POSITION_BITS) as u8,
+        _ => directory.site(),
+    }
+}
+
 /// Whether a client may go on from a cookie with this verifier. Some clients send zeros always.
 pub fn check(directory: FileId, cookie: u64, verifier: [u8; 8]) -> Result<u64, Status> {
     let known = cookie == 0 || verifier == VERIFIER || verifier == [0; 8];

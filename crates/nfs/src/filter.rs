@@ -21,6 +21,7 @@ pub use executor::{FileSystem, Route, serve};
 pub use forwarder::{Forwarded, Forwarder, SiteOfName};
 pub use message::MessageError;
 
+use crate::cookies;
 use crate::exports::Options;
 use crate::handle::Named;
 use crate::rpc::{Call, Reply};
@@ -30,13 +31,35 @@ use core::net::{IpAddr, SocketAddr};
 use node::Bug;
 use wire::FileId;
 
+/// The part of a directory that a call is about. In a hashed directory it decides which manager executes the call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// All of it, or a file.
+    Whole,
+    /// A name.
+    Name(Vec<u8>),
+    /// The entries behind a cookie, as clients have it.
+    Behind(u64),
+}
+
+impl Part {
+    /// The site that the part of a hashed directory is at.
+    pub fn site(&self, directory: FileId, site_of_name: SiteOfName) -> u8 {
+        match self {
+            Part::Whole => directory.site(),
+            Part::Name(name) => site_of_name(directory, name),
+            Part::Behind(cookie) => cookies::site(directory, *cookie),
+        }
+    }
+}
+
 /// The subject of a call that can be forwarded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
     /// The file or directory whose manager executes the call.
     pub file: FileId,
-    /// The name in that directory that it is about; managers take it from the record.
-    pub name: Option<Vec<u8>>,
+    /// The part of that directory that it is about; managers take it from the record.
+    pub part: Part,
     /// The export's directory.
     pub path: String,
     /// Rights of the client there.
@@ -92,7 +115,7 @@ pub fn subject(
         return None;
     }
     let args = Args::decode(Procedure::of(call.procedure)?, call.arguments).ok()?;
-    let (handle, name) = target(&args)?;
+    let (handle, part) = target(&args)?;
     let (file, mut subject) = allowed(handle, server, client)?;
     let is_here = match args {
         Args::Getattr(_) | Args::Setattr(_) | Args::Access(_) => open.is_open(file),
@@ -100,7 +123,7 @@ pub fn subject(
         Args::Create(args) => truncates(args.how) && open.is_any_open(),
         _ => false,
     };
-    subject.name = name.map(<[u8]>::to_vec);
+    subject.part = part;
     subject.names_files = match args {
         Args::Lookup(_) | Args::Readdirplus(_) => true,
         Args::Create(args) => matches!(args.how, CreateHow::Unchecked(_)),
@@ -111,9 +134,8 @@ pub fn subject(
     (!is_here || is_forgotten).then_some(subject)
 }
 
-/// The file or directory that a call is about, and the name there; `None`: managers execute no such calls. In a hashed
-/// directory the name says which manager does.
-fn target<'a>(args: &Args<'a>) -> Option<(Handle<'a>, Option<&'a [u8]>)> {
+/// The file or directory that a call is about, and the part of it; `None`: managers execute no such calls.
+fn target<'a>(args: &Args<'a>) -> Option<(Handle<'a>, Part)> {
     let place = match args {
         Args::Lookup(place) | Args::Remove(place) | Args::Rmdir(place) => place,
         Args::Create(args) => &args.place,
@@ -122,17 +144,17 @@ fn target<'a>(args: &Args<'a>) -> Option<(Handle<'a>, Option<&'a [u8]>)> {
         Args::Mknod(args) => &args.place,
         Args::Rename(args) => &args.from,
         Args::Link(args) => &args.link,
-        Args::Setattr(args) => return Some((args.object, None)),
-        Args::Access(args) => return Some((args.object, None)),
-        Args::Readdir(args) => return Some((args.dir, None)),
-        Args::Readdirplus(args) => return Some((args.dir, None)),
-        Args::Getattr(file) | Args::Readlink(file) => return Some((*file, None)),
+        Args::Setattr(args) => return Some((args.object, Part::Whole)),
+        Args::Access(args) => return Some((args.object, Part::Whole)),
+        Args::Readdir(args) => return Some((args.dir, Part::Behind(args.cookie))),
+        Args::Readdirplus(args) => return Some((args.dir, Part::Behind(args.cookie))),
+        Args::Getattr(file) | Args::Readlink(file) => return Some((*file, Part::Whole)),
         Args::Fsstat(file) | Args::Fsinfo(file) | Args::Pathconf(file) => {
-            return Some((*file, None));
+            return Some((*file, Part::Whole));
         }
         Args::Null(()) | Args::Read(_) | Args::Write(_) | Args::Commit(_) => return None,
     };
-    Some((place.dir, Some(place.name.0)))
+    Some((place.dir, Part::Name(place.name.0.to_vec())))
 }
 
 /// Whether CREATE sets the length of a file that is there.
@@ -162,5 +184,6 @@ fn allowed(handle: Handle<'_>, server: &Server, client: IpAddr) -> Option<(FileI
     let options = export.options(client)?;
     let path = export.path.clone();
     let file = named.file;
-    Some((file, Subject { file, name: None, path, options, is_listing: false, names_files: false }))
+    let part = Part::Whole;
+    Some((file, Subject { file, part, path, options, is_listing: false, names_files: false }))
 }

@@ -1,9 +1,10 @@
 //! Calls from a filter to the managers that own their sites, over links that lose, duplicate and reorder.
 
 use crate::memory::Memory;
+use nfs::cookies;
 use nfs::exports::{self, Options};
 use nfs::filter::{
-    FileSystem, Forward, Forwarder, OpenHere, Outcome, Route, Subject, serve, subject,
+    FileSystem, Forward, Forwarder, OpenHere, Outcome, Part, Route, Subject, serve, subject,
 };
 use nfs::handle::{Key, Named};
 use nfs::rpc::{Acceptance, Call, Credential, Reply, System};
@@ -41,11 +42,11 @@ impl FileSystem for Manager {
         Some(self.sites.borrow().clone())
     }
 
-    fn route(&self, file: FileId, name: Option<&[u8]>) -> Option<Route> {
-        let name = name.filter(|_| self.is_root_hashed.get());
-        let site = name.map_or(file.site(), |name| site_of_name(file, name));
+    fn route(&self, file: FileId, part: &Part) -> Option<Route> {
+        let is_hashed = self.is_root_hashed.get();
+        let site = if is_hashed { part.site(file, site_of_name) } else { file.site() };
         let is_here = self.sites.borrow().get(site).manager == self.node;
-        Some(Route { is_here, is_hashed: name.is_some() })
+        Some(Route { is_here, is_hashed })
     }
 
     async fn ask(&self, caller: Caller, op: FileOp) -> Result<FileReply, Errno> {
@@ -101,14 +102,25 @@ impl World {
     fn send(&mut self, xid: u32, root: &[u8], name: &str) {
         let how = CreateHow::Guarded(Sattr::default());
         let place = DirOpArgs { dir: Handle(root), name: Path(name.as_bytes()) };
+        let part = Part::Name(name.as_bytes().to_vec());
+        self.start(part, record(xid, Args::Create(CreateArgs { place, how })));
+    }
+
+    /// READDIR of the root from a cookie.
+    fn list(&mut self, xid: u32, root: &[u8], cookie: u64) {
+        let (dir, verifier) = (Handle(root), cookies::VERIFIER);
+        let args = Args::Readdir(ReaddirArgs { dir, cookie, verifier, count: 4096 });
+        self.start(Part::Behind(cookie), record(xid, args));
+    }
+
+    fn start(&mut self, part: Part, record: Vec<u8>) {
         self.next += 1;
         let options = exports::parse("/ *(rw)").unwrap();
         let options = options.iter().next().unwrap().rules[0].options;
         let (file, path) = (FileId::ROOT, "/".to_string());
-        let name = Some(name.as_bytes().to_vec());
-        let subject = Subject { file, name, path, options, is_listing: false, names_files: false };
+        let is_listing = matches!(part, Part::Behind(_));
+        let subject = Subject { file, part, path, options, is_listing, names_files: false };
         let (number, client) = (self.next, "10.0.0.1:900".parse().unwrap());
-        let record = record(xid, Args::Create(CreateArgs { place, how }));
         self.forwarder.start(Forward { number, client, subject, record });
     }
 
@@ -218,6 +230,30 @@ fn names_of_a_hashed_directory_go_to_the_managers_of_their_hashes() {
     }
     assert_eq!(world.changes(), [14, 10]);
     assert_eq!(world.forwarder.counters().moved, 2, "by one odd name");
+}
+
+/// A listing of a hashed directory is asked of the manager that has the entries behind its cookie, in one message.
+#[test]
+fn listings_of_a_hashed_directory_go_to_the_managers_of_their_cookies() {
+    let mut world = World::new();
+    world.move_site(1);
+    world.move_site(9);
+    let root = handle(FileId::ROOT);
+    world.is_root_hashed.set(true);
+    world.send(1, &root, "file1");
+    world.ended().unwrap();
+    let moved = world.forwarder.counters().moved;
+    for (number, site) in [0u64, 1, 2, 9, 0, 1].into_iter().enumerate() {
+        let cookie = cookies::to_client(FileId::ROOT, site << 48 | 5);
+        let asked = |world: &World| [0, 1].map(|at| world.memories[at].borrow().listed);
+        let before = asked(&world);
+        world.list(10 + number as u32, &root, cookie);
+        world.ended().unwrap();
+        let at = usize::from(site == 1 || site == 9);
+        let after = asked(&world);
+        assert_eq!((after[at] - before[at], after[1 - at]), (1, before[1 - at]), "site {site}");
+    }
+    assert_eq!(world.forwarder.counters().moved, moved, "each was sent to its manager at once");
 }
 
 #[test]

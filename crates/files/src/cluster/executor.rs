@@ -2,7 +2,7 @@
 
 use super::{ClientRole, Services, start_client};
 use crate::Files;
-use nfs::filter::{self, FileSystem, Route};
+use nfs::filter::{self, FileSystem, Part, Route};
 use node::Cx;
 use node::rings::{Caller, FileOp, FileReply};
 use std::cell::OnceCell;
@@ -35,11 +35,11 @@ impl<W: Fn() -> Option<names::Handle> + 'static> FileSystem for ManagerNode<W> {
         (self.manager)().map(|manager| manager.sites())
     }
 
-    fn route(&self, file: FileId, name: Option<&[u8]>) -> Option<Route> {
+    fn route(&self, file: FileId, part: &Part) -> Option<Route> {
         let manager = (self.manager)()?;
-        let name = name.filter(|_| manager.is_hashed(file));
-        let site = name.map_or(file.site(), |name| names::site_of_name(file, name));
-        Some(Route { is_here: manager.owns(site), is_hashed: name.is_some() })
+        let is_hashed = manager.is_hashed(file);
+        let site = if is_hashed { part.site(file, names::site_of_name) } else { file.site() };
+        Some(Route { is_here: manager.owns(site), is_hashed })
     }
 
     async fn ask(&self, caller: Caller, op: FileOp) -> Result<FileReply, Errno> {

@@ -1,7 +1,7 @@
 //! The manager's half: calls of a filter's clients, executed on the node of the manager that owns their site.
 
 use super::message::{EXECUTE, Ended, SITES, decode};
-use super::{Forward, Outcome, target};
+use super::{Forward, Outcome, Part, target};
 use crate::exports::{Export, Exports, Network, Rule};
 use crate::handle;
 use crate::limits::{EXECUTORS, JOINED_MAX};
@@ -26,8 +26,8 @@ pub trait FileSystem: 'static {
     fn is_member(&self, node: NodeId) -> impl Future<Output = bool>;
     /// Owners of sites; of those of its own the manager is sure. `None`: it is ending.
     fn sites(&self) -> Option<Sites>;
-    /// The route of a call about a file, or about a name in that directory. `None`: the manager is ending.
-    fn route(&self, file: FileId, name: Option<&[u8]>) -> Option<Route>;
+    /// The route of a call about a file, or about a part of that directory. `None`: the manager is ending.
+    fn route(&self, file: FileId, part: &Part) -> Option<Route>;
     /// Executes an operation as a front ring does.
     fn ask(&self, caller: Caller, op: FileOp) -> impl Future<Output = Result<FileReply, Errno>>;
 }
@@ -37,7 +37,7 @@ pub trait FileSystem: 'static {
 pub struct Route {
     /// The site is the manager's.
     pub is_here: bool,
-    /// It is the site of the name's hash: the directory is hashed.
+    /// The directory is hashed.
     pub is_hashed: bool,
 }
 
@@ -93,10 +93,10 @@ impl<F: FileSystem> Executor<F> {
             _ => return self.refuse(request, Errno::EPROTO),
         };
         let Ok(forward) = forward else { return self.refuse(request, Errno::EPROTO) };
-        let Some((call, name)) = executable(&forward.record) else {
+        let Some((call, part)) = executable(&forward.record) else {
             return self.refuse(request, Errno::EPROTO);
         };
-        match self.files.route(forward.subject.file, name) {
+        match self.files.route(forward.subject.file, &part) {
             Some(Route { is_here: true, .. }) => {}
             Some(Route { is_hashed, .. }) => return self.answer_sites(request, is_hashed),
             None => return self.refuse(request, Errno::EAGAIN),
@@ -230,13 +230,13 @@ impl<F: FileSystem> Executor<F> {
     }
 }
 
-/// The call of a record and the name that it is about, if managers execute such calls.
-fn executable(record: &[u8]) -> Option<(Call<'_>, Option<&[u8]>)> {
+/// The call of a record and the part of a directory that it is about, if managers execute such calls.
+fn executable(record: &[u8]) -> Option<(Call<'_>, Part)> {
     let call = Call::parse(record).ok()?;
     if (call.program, call.version) != (v3::PROGRAM, v3::VERSION) {
         return None;
     }
     let args = Args::decode(Procedure::of(call.procedure)?, call.arguments).ok()?;
-    let (_, name) = target(&args)?;
-    Some((call, name))
+    let (_, part) = target(&args)?;
+    Some((call, part))
 }

@@ -110,9 +110,11 @@ impl Forwarder {
     }
 
     fn owner(&self, forward: &Forward) -> NodeId {
-        let Subject { file, name, .. } = &forward.subject;
-        let name = name.as_ref().filter(|_| self.0.hashed.borrow().contains(file));
-        let site = name.map_or(file.site(), |name| (self.0.site_of_name)(*file, name));
+        let Subject { file, part, .. } = &forward.subject;
+        let site = match self.0.hashed.borrow().contains(file) {
+            true => part.site(*file, self.0.site_of_name),
+            false => file.site(),
+        };
         self.0.sites.borrow().get(site).manager
     }
 

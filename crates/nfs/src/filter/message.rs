@@ -7,7 +7,7 @@
 //!             data  record, or the manager's table of sites
 //! ```
 
-use super::{Forward, Outcome, Subject};
+use super::{Forward, Outcome, Part, Subject};
 use crate::exports::{Access, Options, Squash};
 use core::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 use wire::field::{Field, encoded, fields};
@@ -107,7 +107,7 @@ pub(super) fn decode(body: &[u8], data: &[u8]) -> Result<Forward, MessageError> 
     let client = SocketAddr::new(client.ip().to_canonical(), head.port);
     let subject = Subject {
         file: head.file,
-        name: None,
+        part: Part::Whole,
         path,
         options,
         is_listing: false,
@@ -155,8 +155,14 @@ mod tests {
         let options = Options { squash: Squash::All, anonymous_uid: 7, ..Options::default() };
         let file = FileId::new(3, 9);
         let path = path.to_string();
-        let subject =
-            Subject { file, name: None, path, options, is_listing: false, names_files: false };
+        let subject = Subject {
+            file,
+            part: Part::Whole,
+            path,
+            options,
+            is_listing: false,
+            names_files: false,
+        };
         let client = client.parse().unwrap();
         Forward { number: 0, client, subject, record: record.to_vec() }
     }
