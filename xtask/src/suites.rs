@@ -132,13 +132,16 @@ const FRESH_SEEDS: [(&str, u64); 6] = [
     ("power-cuts", 28),
 ];
 /// Run with fresh seeds for 400 seconds each in a soak.
-const EXPERIMENTS: [&str; 20] = [
+const EXPERIMENTS: [&str; 23] = [
     "one-mount",
     "two-mounts",
     "several-managers",
     "nfs-clients",
     "nfs-filter",
     "nfs-managers",
+    "nfs-power-cuts",
+    "managers-taken-out",
+    "sixteen-managers",
     "hinted-files",
     "long-files",
     "power-cuts",

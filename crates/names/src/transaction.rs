@@ -163,7 +163,8 @@ impl Transaction<'_> {
         }
         let Some(file) = keys::subject(key) else { return Ok(Source::Store) };
         if self.sites.has(file) {
-            return match self.holds.blocks(file, false) {
+            let is_blocked = self.holds.blocks(file, false);
+            return match is_blocked && !self.bugs.has(Bug::PreparedShown) {
                 false => Ok(Source::Store),
                 true => {
                     self.needs.borrow_mut().blocked = Some(file);

@@ -123,6 +123,9 @@ bugs! {
     ForwardsMistaken = 91, "nfs: a filter gives the reply of a manager to another call than that it belongs to.";
     OwnBytesForgotten = 92, "nfs: a filter forwards calls about files whose bytes only it has.";
     ListingKept = 93, "names: a listing is called unchanged although a file in it has changed.";
+    ConflictGranted = 94, "names: a lock that conflicts with another one is given.";
+    GraceSkipped = 95, "names: a manager that has started gives locks before clients have reclaimed theirs.";
+    PreparedShown = 96, "names: what an operation over several managers will change is shown as it was, until it is done.";
     PageSumIgnored = 70, "store: pages of the checkpoint are not verified.";
 }
 

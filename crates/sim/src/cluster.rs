@@ -6,6 +6,7 @@ use crate::borrower::Borrower;
 use crate::experiment::Experiment;
 use crate::machine::{Boot, Role};
 use crate::run::{Members, Roles, VOLUME};
+use crate::taking_out::TakenOut;
 use endpoint::limits::PAGE_BYTES;
 use files::cluster::{
     ClientRole, ManagerRole, NodeRoles, Services, executor, members_store, names_store, start,
@@ -118,17 +119,18 @@ pub fn managers(servers: &[IoServer], managers: &[NodeId]) -> Vec<Role> {
         0 => manager(servers.to_vec(), 0, None),
         _ => more_manager(managers[0], servers.to_vec(), None),
     };
-    let spreading = |role| moving_sites(role, managers.to_vec(), false);
+    let spreading = |role| moving_sites(role, managers.to_vec(), TakenOut::default(), false);
     managers.iter().enumerate().map(role).map(spreading).collect()
 }
 
 /// A manager that also spreads its sites over all managers, and goes on to move them then.
-fn moving_sites(role: Role, managers: Vec<NodeId>, goes_on: bool) -> Role {
+fn moving_sites(role: Role, managers: Vec<NodeId>, out: TakenOut, goes_on: bool) -> Role {
     Rc::new(move |boot| {
         let started = role(boot)?;
         let services: &Services = started.downcast_ref().expect("the services");
         let manager = services.manager.as_ref().expect("a manager").weak();
-        let mover = site_mover(boot.cx.clone(), manager, managers.clone(), goes_on);
+        let all = (managers.clone(), out.clone());
+        let mover = site_mover(boot.cx.clone(), manager, all, goes_on);
         boot.cx.spawn("site mover", mover);
         Ok(started)
     })
@@ -142,12 +144,11 @@ const MOVE_PAUSE: Duration = Duration::from_secs(2);
 async fn site_mover(
     cx: Cx,
     manager: impl Fn() -> Option<names::Handle>,
-    managers: Vec<NodeId>,
+    (managers, out): (Vec<NodeId>, TakenOut),
     goes_on: bool,
 ) {
-    let all = managers.iter().copied().collect();
     while let Some(manager) = manager() {
-        let sites = manager.sites();
+        let (sites, all) = (manager.sites(), out.all_in(&managers));
         let next = names::next_move(&sites, cx.id(), &all);
         cx.sleep(if next.is_some() { SPREAD_PAUSE } else { MOVE_PAUSE }).await;
         if next.is_none() && !goes_on {
@@ -157,11 +158,28 @@ async fn site_mover(
             let any = |count: usize| (cx.random() % count as u64) as usize;
             let own: Vec<u8> = sites.of(cx.id()).collect();
             let site = own.get(any(own.len().max(1))).copied().unwrap_or_default();
-            (site, managers[any(managers.len())])
+            let to = all.iter().nth(any(all.len())).copied().unwrap_or(cx.id());
+            (site, to)
         });
         // One that is in use, or whose next manager is away, moves another time.
         let _ = manager.give(site, to).await;
     }
+}
+
+/// A manager that is taken out now and then; the first one is where the administrator is.
+fn taken_out(role: Role, managers: Vec<NodeId>, out: TakenOut) -> Role {
+    Rc::new(move |boot| {
+        let started = role(boot)?;
+        let services: &Services = started.downcast_ref().expect("the services");
+        let manager = services.manager.as_ref().expect("a manager").weak();
+        let (cx, out) = (boot.cx.clone(), out.clone());
+        if cx.id() == managers[0] {
+            let others = managers[1..].to_vec();
+            cx.spawn("administrator", out.clone().administer(cx.clone(), others));
+        }
+        cx.spawn("taken out", out.follow(cx.clone(), manager, managers.clone()));
+        Ok(started)
+    })
 }
 
 /// Between two looks for empty directories.
@@ -396,9 +414,14 @@ pub fn roles(experiment: &Experiment, bugs: u128) -> Roles {
     let salvages = experiment.salvages();
     let checkpoint_bytes = salvages.then_some(CHECKPOINT_BYTES);
     let more_manager = more_manager(at, servers.clone(), scrub);
-    let more_manager = moving_sites(more_manager, managers.clone(), true);
+    let out = TakenOut::default();
+    let several = |role| {
+        let role = moving_sites(role, managers.clone(), out.clone(), true);
+        if shape.takes_out { taken_out(role, managers.clone(), out.clone()) } else { role }
+    };
     let manager = manager(servers, lends_mib, scrub);
-    let manager = if managers.len() > 1 { moving_sites(manager, managers, true) } else { manager };
+    let manager = if managers.len() > 1 { several(manager) } else { manager };
+    let more_manager = several(more_manager);
     let has_fronts = experiment.nfs.is_some_and(|nfs| nfs.on_managers);
     let with_front = |role| if has_fronts { with_front(role, at) } else { role };
     let (manager, more_manager) = (with_front(manager), with_front(more_manager));
@@ -414,5 +437,6 @@ pub fn roles(experiment: &Experiment, bugs: u128) -> Roles {
         front: front(at),
         bugs,
         backups,
+        taken_out: out,
     }
 }

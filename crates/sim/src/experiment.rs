@@ -63,6 +63,8 @@ pub struct Shape {
     pub mounts: u16,
     /// File managers beside the first, each on a machine of its own. Sites go from one to another all the time.
     pub more_managers: u16,
+    /// Whether those are taken out and in again, one at a time.
+    pub takes_out: bool,
     /// Applications on each mount.
     pub workers: u16,
     /// Files that all applications use.
@@ -101,6 +103,7 @@ impl Default for Shape {
             disks,
             mounts,
             more_managers: 0,
+            takes_out: false,
             workers,
             shared_files: 2,
             file_kib: 256,

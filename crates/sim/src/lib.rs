@@ -47,6 +47,7 @@ mod salvaging;
 pub mod source;
 pub mod storage;
 mod strikes;
+pub mod taking_out;
 pub mod tokens;
 pub mod trace;
 pub mod trouble;

@@ -4,7 +4,7 @@
 //! ```text
 //!   worker ── act ──► nfs::Client ── stream ───► nfs::Front ──► front ring of the node
 //!      │ shared                        loss, delay,      ▲ front.rs
-//!      ├ tree, bytes, listing          late duplicates   │
+//!      ├ tree, token, bytes, listing   late duplicates   │
 //!   locker (ledger) ────────────────── locking: datagrams┘
 //! ```
 //!
@@ -12,8 +12,8 @@
 //! front was restarted, and other calls of one or several then, one after the other; names are there when they are
 //! answered, whatever loses power; data when it is committed, or as long as nothing restarts; others see what was
 //! committed before they asked for the attributes, or opened the file on a mount; a listing has every name that stood
-//! during all of it, once; of an exclusive creation by all there is one winner; locks exclude each other (appendix II)
-//! also when a client, a front or a manager was restarted.
+//! during all of it, once; no rename is seen half; of an exclusive creation by all there is one winner; locks exclude
+//! each other (appendix II) also when a client, a front or a manager was restarted.
 
 mod act;
 mod bytes;
@@ -24,6 +24,7 @@ mod locker;
 mod locking;
 mod shared;
 mod stream;
+mod token;
 mod tree;
 mod visitor;
 mod worker;
@@ -239,6 +240,7 @@ impl Nfs {
             Event::Connect(machine) => self.connect(machine, world),
             Event::Timeout(machine, xid) => self.timed_out(machine, xid, world),
             Event::Next(worker) => {
+                self.shared.keepers = self.starts_of_keepers(world);
                 if self.workers[worker].choose(&mut self.shared, world.now()) {
                     self.ask(worker, world);
                 } else if !self.workers[worker].is_finished() {
@@ -502,6 +504,10 @@ impl Nfs {
         }
     }
 
+    fn starts_of_keepers(&self, world: &World) -> u32 {
+        self.keepers.iter().map(|node| world.machine(*node).boot).sum()
+    }
+
     fn replies_arrive(&mut self, id: u64, world: &mut World) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let (machine, front) = (stream.machine, stream.boot);
@@ -510,8 +516,7 @@ impl Nfs {
             return;
         }
         self.machines[machine].calls.received(&bytes);
-        let keepers = self.keepers.iter().map(|node| world.machine(*node).boot).sum();
-        let era = Era { front, keepers };
+        let era = Era { front, keepers: self.starts_of_keepers(world) };
         while let Some((worker, after)) = self.reply(machine, era, world) {
             match after {
                 After::Next(span) => self.after(span, Event::Next(worker), world),

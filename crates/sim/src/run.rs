@@ -11,6 +11,7 @@ use crate::nfs::Nfs;
 pub use crate::nodes::Members;
 use crate::queue::Picos;
 use crate::random::Random;
+use crate::taking_out::TakenOut;
 use crate::trace::Trace;
 use crate::trouble::{TICK, Trouble};
 use crate::workload::Workload;
@@ -45,6 +46,8 @@ pub struct Roles {
     pub bugs: u128,
     /// Taken by an administrator on a mount.
     pub backups: Backups,
+    /// The manager that is taken out.
+    pub taken_out: TakenOut,
 }
 
 /// Result of a run.
@@ -62,6 +65,8 @@ pub struct Outcome {
     pub failed: u64,
     /// Fates of messages.
     pub traffic: Traffic,
+    /// How often a manager was taken out.
+    pub taken_out: u64,
     /// Violations; empty in a good run.
     pub violations: Vec<String>,
 }
@@ -84,6 +89,7 @@ impl Outcome {
             succeeded,
             failed,
             traffic: world.network_mut().traffic(),
+            taken_out: 0,
             violations,
         }
     }
@@ -107,6 +113,7 @@ pub struct Run {
     trouble: Trouble,
     decays: Option<Decays>,
     nfs: Option<Nfs>,
+    taken_out: TakenOut,
     violations: Vec<String>,
     working_until: Picos,
     finishing: bool,
@@ -146,8 +153,17 @@ impl Run {
         }
         let mut nfs = experiment.nfs.map(|shape| Nfs::new(seed, shape, &members, VOLUME));
         nfs.iter_mut().for_each(|nfs| nfs.start(&mut world));
-        let violations = Vec::new();
-        Run { world, workload, trouble, decays, nfs, violations, working_until, finishing: false }
+        Run {
+            world,
+            workload,
+            trouble,
+            decays,
+            nfs,
+            taken_out: roles.taken_out.clone(),
+            violations: Vec::new(),
+            working_until,
+            finishing: false,
+        }
     }
 
     /// Runs to the end, or to the first violation.
@@ -225,7 +241,8 @@ impl Run {
         let (succeeded, failed) = self.workload.operations();
         let (calls, errors) = self.nfs.as_ref().map_or((0, 0), Nfs::calls);
         let operations = (succeeded + calls, failed + errors);
-        Outcome::of(self.world, operations, self.violations)
+        let taken_out = self.taken_out.drained();
+        Outcome { taken_out, ..Outcome::of(self.world, operations, self.violations) }
     }
 }
 

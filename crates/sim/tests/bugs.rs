@@ -42,7 +42,7 @@ const FOUND: [Bug; 24] = [
 ];
 
 /// Bugs that need another experiment, found by a few of its seeds.
-const FOUND_BY: [(Bug, &str); 10] = [
+const FOUND_BY: [(Bug, &str); 11] = [
     (Bug::AwayPageTaken, LENDING),
     (Bug::PlacedNotSynced, LARGE_COMMITS),
     (Bug::StaleEpochAccepted, MOVES),
@@ -53,6 +53,7 @@ const FOUND_BY: [(Bug, &str); 10] = [
     (Bug::SalvagedNotCompared, SALVAGED_NAMES),
     (Bug::PresentForgotten, SALVAGED_NAMES),
     (Bug::DecisionNotSynced, SEVERAL_MANAGERS),
+    (Bug::SyncNotWaitedFor, CUTS_OF_MANAGERS),
 ];
 
 /// Columns move from disk to disk while two mounts write.
@@ -93,6 +94,18 @@ const LARGE_COMMITS: &str = "
     [faults]
     kills_per_minute = 0
     power_cuts_per_minute = 20";
+/// Two managers, and a power cut every second. Without clients of NFS, each of whose changes syncs the names.
+const CUTS_OF_MANAGERS: &str = "
+    [shape]
+    servers = 1
+    disks = 1
+    more_managers = 1
+    shared_files = 1
+    file_kib = 16
+    [faults]
+    kills_per_minute = 0
+    power_cuts_per_minute = 60
+    slow_disks_per_minute = 10";
 const FULL_DISKS: &str = include_str!("../../../experiments/full-disks.toml");
 
 const RESTORED_NAMES: &str = include_str!("../../../experiments/restored-names.toml");

@@ -76,6 +76,8 @@ const DECAYING_DISKS: &str = include_str!("../../../experiments/decaying-disks.t
 const FULL_DISKS: &str = include_str!("../../../experiments/full-disks.toml");
 const FAILING_DISKS: &str = include_str!("../../../experiments/failing-disks.toml");
 const SEVERAL_MANAGERS: &str = include_str!("../../../experiments/several-managers.toml");
+const MANAGERS_TAKEN_OUT: &str = include_str!("../../../experiments/managers-taken-out.toml");
+const SIXTEEN_MANAGERS: &str = include_str!("../../../experiments/sixteen-managers.toml");
 const HINTED_FILES: &str = include_str!("../../../experiments/hinted-files.toml");
 const POWER_CUTS: &str = include_str!("../../../experiments/power-cuts.toml");
 
@@ -103,6 +105,26 @@ fn columns_move_while_two_mounts_write() {
 #[test]
 fn several_managers_are_one_name_space() {
     (1..=3).for_each(|seed| passes_in(seed, SEVERAL_MANAGERS));
+}
+
+/// Sixteen managers; a soak runs many more seeds.
+#[test]
+fn sixteen_managers_are_one_name_space() {
+    let usual = Experiment::parse(SIXTEEN_MANAGERS).unwrap();
+    (1..=2).for_each(|seed| passes(seed, &Experiment { seconds: 8, ..usual.clone() }));
+}
+
+/// A manager gives all that it has to the others, is out, and in again, while the volume is used.
+#[test]
+fn managers_are_taken_out_and_in_under_faults() {
+    let usual = Experiment::parse(MANAGERS_TAKEN_OUT).unwrap();
+    let mut taken_out = 0;
+    for seed in 1..=2 {
+        let outcome = outcome(seed, &Experiment { seconds: 40, ..usual.clone() });
+        assert!(outcome.violations.is_empty(), "{seed}: {}", outcome.violations.join("\n"));
+        taken_out += outcome.taken_out;
+    }
+    assert!(taken_out > 2, "{taken_out} times a manager was out");
 }
 
 /// Applications say what they will read, rightly or wrongly: every read returns what it returns without hints.

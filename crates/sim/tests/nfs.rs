@@ -8,12 +8,32 @@ use sim::experiment::Experiment;
 const NFS_CLIENTS: &str = include_str!("../../../experiments/nfs-clients.toml");
 const NFS_FILTER: &str = include_str!("../../../experiments/nfs-filter.toml");
 const NFS_MANAGERS: &str = include_str!("../../../experiments/nfs-managers.toml");
+const NFS_POWER_CUTS: &str = include_str!("../../../experiments/nfs-power-cuts.toml");
+
+/// Little but locks, some of which are held while the manager loses power and starts again.
+const LOCKS: &str = "
+    [shape]
+    servers = 1
+    disks = 1
+    mounts = 1
+    workers = 1
+    shared_files = 1
+    file_kib = 16
+    [nfs]
+    machines = 1
+    applications = 1
+    lockers = 8
+    [faults]
+    kills_per_minute = 0
+    power_cuts_per_minute = 8
+    pauses_per_minute = 0
+    partitions_per_minute = 0";
 
 /// Most seeds to look for one bug.
 const SEEDS_MAX: u64 = 10;
 
 /// Bugs that they notice, and where.
-const FOUND: [(Bug, &str); 16] = [
+const FOUND: [(Bug, &str); 19] = [
     (Bug::ChangeDuplicated, NFS_CLIENTS),
     (Bug::CallsMistaken, NFS_CLIENTS),
     (Bug::EntrySkipped, NFS_CLIENTS),
@@ -27,6 +47,9 @@ const FOUND: [(Bug, &str); 16] = [
     (Bug::ListingKept, NFS_CLIENTS),
     (Bug::PartNotFinished, NFS_MANAGERS),
     (Bug::StaleTableAccepted, NFS_MANAGERS),
+    (Bug::PreparedShown, NFS_MANAGERS),
+    (Bug::ConflictGranted, NFS_MANAGERS),
+    (Bug::GraceSkipped, LOCKS),
     (Bug::ForwardedTwice, NFS_FILTER),
     (Bug::ForwardsMistaken, NFS_FILTER),
     (Bug::OwnBytesForgotten, NFS_FILTER),
@@ -44,6 +67,16 @@ fn clients_of_nfs_have_what_they_were_promised() {
 #[test]
 fn several_managers_are_one_name_space_to_clients_of_nfs() {
     lose_nothing(experiment(NFS_MANAGERS, 30), Some("experiments/nfs-managers.toml"), 2);
+}
+
+#[test]
+fn what_managers_answer_to_clients_of_nfs_outlives_power_cuts() {
+    lose_nothing(experiment(NFS_POWER_CUTS, 40), Some("experiments/nfs-power-cuts.toml"), 2);
+}
+
+#[test]
+fn locks_that_are_held_over_power_cuts_exclude_each_other() {
+    lose_nothing(experiment(LOCKS, 60), None, 2);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use super::bytes::{CELL_BYTES, CELLS, fill};
 use super::shared::Shared;
+use super::token::Step;
 use super::tree::Change;
 use nfs::client::{Client, Request};
 use nfs::mount::{self, DirPath};
@@ -45,6 +46,8 @@ pub enum Act {
     OthersSize { of: usize, file: u64, cell: usize },
     /// READ of it.
     OthersRead { of: usize, file: u64, cell: usize, asked: crate::queue::Picos },
+    /// About the file that is renamed on and on.
+    Token(Step),
 }
 
 /// A place in the tree.
@@ -88,6 +91,9 @@ impl Act {
         let handle = |file: u64| Handle(shared.handle(file));
         let args = match *self {
             Act::Mount => return calls.call(&mount::Args::Mnt(DirPath(b"/")).into(), out),
+            Act::Token(step) => {
+                return step.arguments(places.root, shared, |args| calls.call(&args.into(), out));
+            }
             Act::Change(change) => return call_change(change, places, shared, calls, out),
             Act::Write { file, cell, version, stable } => {
                 let data = fill(file, cell, version);

@@ -23,6 +23,9 @@ const BYTES: u64 = 4;
 const TIMEOUT_MS: (u64, u64) = (300, 2_000);
 /// Time that a lock is held: longer than a datagram is late, since a LOCK that arrived after its UNLOCK would hold.
 const HOLD_MS: (u64, u64) = (50, 400);
+/// The same of one lock in so many: over restarts of managers and fronts, which take up to 8 s.
+const LONG_ONE_IN: u64 = 8;
+const LONG_HOLD_MS: (u64, u64) = (2_000, 12_000);
 /// Longest time between two.
 const IDLE_MS_MAX: u64 = 300;
 /// Pause before a lock that was denied, or waits, is asked for anew.
@@ -311,7 +314,8 @@ impl Locker {
     fn granted(&mut self, ledger: &mut Ledger, now: Picos) -> Result<Steps, String> {
         ledger.granted(self.number, self.front, self.wanted, now)?;
         self.stage = Stage::Holds;
-        Ok(self.rest(now, HOLD_MS))
+        let is_long = !self.finishes && self.random.below(LONG_ONE_IN) == 0;
+        Ok(self.rest(now, if is_long { LONG_HOLD_MS } else { HOLD_MS }))
     }
 
     /// GRANTED: a lock that it waited for is its own, or one that it does not want any more.

@@ -1,6 +1,7 @@
 //! Knowledge that all applications on NFS share: handles, the bytes of each one's files, the winners of races.
 
 use super::bytes::Bytes;
+use super::token::Token;
 use std::collections::BTreeMap;
 
 /// Files that all of them create exclusively, in the root directory.
@@ -22,6 +23,10 @@ pub struct Shared {
     races: Vec<Race>,
     /// The file that machines lock: the first one that was created exclusively by one of all.
     locked: Option<u64>,
+    /// The file that is renamed on and on.
+    pub token: Token,
+    /// Starts of machines that keep data.
+    pub keepers: u32,
     /// Calls that were answered, and those that were answered with an error that trouble explains.
     pub succeeded: u64,
     pub failed: u64,

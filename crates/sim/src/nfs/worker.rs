@@ -150,7 +150,7 @@ impl Worker {
         asked.act.call(places, shared, calls, out)
     }
 
-    fn next(&mut self, shared: &Shared) -> Option<Act> {
+    fn next(&mut self, shared: &mut Shared) -> Option<Act> {
         if let Some(act) = self.follow.take() {
             return Some(act);
         }
@@ -187,7 +187,7 @@ impl Worker {
         Some(Act::Write { file, cell, version, stable: false })
     }
 
-    fn next_last(&mut self, shared: &Shared) -> Option<Act> {
+    fn next_last(&mut self, shared: &mut Shared) -> Option<Act> {
         if self.last.is_none() {
             let races = self.races..RACES;
             let mut last: VecDeque<Act> = races.map(Act::Race).collect();
@@ -204,9 +204,9 @@ impl Worker {
         self.last.as_mut()?.pop_front()
     }
 
-    fn any(&mut self, shared: &Shared) -> Act {
+    fn any(&mut self, shared: &mut Shared) -> Act {
         let files: Vec<u64> = shared.files(self.number).keys().copied().collect();
-        let kind = self.random.below(22);
+        let kind = self.random.below(26);
         let file = if files.is_empty() { None } else { Some(*self.random.pick(&files)) };
         let cell = self.random.index(CELLS);
         match (kind, file) {
@@ -232,6 +232,10 @@ impl Worker {
             (12..=13, Some(file)) => Act::Commit(file),
             (20, Some(file)) => self.cut(file, shared),
             (21, Some(file)) => Act::ReadBehind(file),
+            (22.., _) => {
+                let step = shared.token.next(self.number, shared.keepers, &mut self.random);
+                step.map_or_else(|| self.any_change(&files), Act::Token)
+            }
             _ => self.any_change(&files),
         }
     }
@@ -280,7 +284,10 @@ impl Worker {
         about: Circumstances,
     ) -> Result<After, String> {
         let mut asked = self.asked.take().expect("a call under way");
-        let is_change = matches!(asked.act, Act::Change(_) | Act::Home | Act::Cut(..));
+        let is_change = match asked.act {
+            Act::Token(step) => step.is_change(),
+            ref act => matches!(act, Act::Change(_) | Act::Home | Act::Cut(..)),
+        };
         let is_known = self.outlive && is_change;
         asked.others += if is_known { 0 } else { about.before };
         let status = match asked.act {
@@ -298,6 +305,7 @@ impl Worker {
         shared.succeeded += 1;
         let think = Picos::micros(self.random.below(THINK_US_MAX));
         let waits = others > 0 && (is_change || matches!(act, Act::Write { .. }));
+        let think = if matches!(self.follow, Some(Act::Token(_))) { Picos::ZERO } else { think };
         Ok(After::Next(if waits { LINGER } else { think }))
     }
 
@@ -365,6 +373,13 @@ impl Worker {
                 Some(Outcome::Exists) => shared.raced(*race, self.number, None),
                 _ => Err(format!("{status:?}")),
             },
+            (Act::Token(step), _) => {
+                let found = found(results, shared)?;
+                let answered = (status, found);
+                let follow = shared.token_answered(*step, answered, others, about.era.keepers)?;
+                self.follow = self.follow.take().or(follow);
+                Ok(())
+            }
             (Act::BadGuard(_), _) if status == Status::NotSync => Ok(()),
             (Act::List { .. }, _) => {
                 self.listed(Page::of(results).ok_or_else(|| format!("{status:?}"))?)

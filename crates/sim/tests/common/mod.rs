@@ -6,6 +6,7 @@ use node::{Cx, NodeConfig};
 use sim::backup::Backups;
 use sim::machine::Role;
 use sim::run::Roles;
+use sim::taking_out::TakenOut;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -250,6 +251,6 @@ pub fn roles(flaw: Flaw) -> Roles {
     });
     let bugs = NodeConfig::new(wire::NodeId(1), 0, 0).bugs;
     let (manager, more_manager, server) = (idle.clone(), idle.clone(), idle.clone());
-    let (front, backups) = (idle, Backups::default());
-    Roles { manager, more_manager, server, mount, front, bugs, backups }
+    let (front, backups, taken_out) = (idle, Backups::default(), TakenOut::default());
+    Roles { manager, more_manager, server, mount, front, bugs, backups, taken_out }
 }
