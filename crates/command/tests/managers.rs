@@ -3,7 +3,7 @@
 use crate::common::{Cluster, cannot_mount, detach, free_ports, is_mounted, program, shell, text};
 use crate::common::{ended_by_signals, refusal, trapeze};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 use trapeze::local::Shape;
@@ -225,63 +225,108 @@ fn a_manager_is_taken_out_under_load_and_forgotten() {
     cluster.processes.take_server(3).unwrap().kill().unwrap();
 }
 
+/// A cluster of one machine with a mount, which others join.
+struct Grown {
+    _mount: Ended,
+    _first: Ended,
+    port: u16,
+    folder: tempfile::TempDir,
+}
+
+impl Grown {
+    fn new() -> Grown {
+        let (folder, port) = (tempfile::tempdir().unwrap(), free_ports(4));
+        let at = |name: &str| folder.path().join(name);
+        let (one, disk, listen) = (at("one"), at("disk"), format!("127.0.0.1:{port}"));
+        let named = ["--name", "one", "--disk", text(&disk)];
+        let made =
+            trapeze(&[&["init", "--dir", text(&one), "--listen", &listen][..], &named].concat());
+        let printed = String::from_utf8_lossy(&made.stdout).into_owned();
+        let token = printed.split_whitespace().find(|word| word.starts_with("trapeze1:")).unwrap();
+        fs::write(at("token"), token).unwrap();
+        let first = started(&["serve", "--config", text(&one.join("machine.toml"))]);
+        let point = at("mnt");
+        fs::create_dir(&point).unwrap();
+        let mount = started(&["mount", text(&one), text(&point)]);
+        let end = Instant::now() + Duration::from_secs(60);
+        while !is_mounted(&point) {
+            assert!(Instant::now() < end, "not mounted");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        Grown { _mount: mount, _first: first, port, folder }
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn listen(&self, number: u16) -> String {
+        format!("127.0.0.1:{}", self.port + number)
+    }
+
+    /// A machine called `two` joins as a manager, with a directory of its own.
+    fn join(&self, directory: &str, number: u16) -> Ended {
+        let (token, dir, listen) = (self.at("token"), self.at(directory), self.listen(number));
+        let by = ["join", "--token-file", text(&token), "--dir", text(&dir)];
+        let how = ["--listen", &listen, "--name", "two", "--role", "manager"];
+        let joined = trapeze(&[&by[..], &how].concat());
+        assert!(joined.status.success(), "{}", String::from_utf8_lossy(&joined.stderr));
+        started(&["serve", "--config", text(&dir.join("machine.toml"))])
+    }
+}
+
 /// A machine joins as a manager while the volume is in use, and gets its share of what is there.
 #[test]
 fn a_manager_that_joins_takes_over_its_share() {
     if cannot_mount() {
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
-    let at = |name: &str| folder.path().join(name);
-    let port = free_ports(3);
-    let listen = |number: u16| format!("127.0.0.1:{}", port + number);
-    let (one, disk) = (at("one"), at("disk"));
-    let made = trapeze(&[
-        "init",
-        "--dir",
-        text(&one),
-        "--listen",
-        &listen(0),
-        "--name",
-        "one",
-        "--disk",
-        text(&disk),
-    ]);
-    let printed = String::from_utf8_lossy(&made.stdout).into_owned();
-    let token = printed.split_whitespace().find(|word| word.starts_with("trapeze1:")).unwrap();
-    fs::write(at("token"), token).unwrap();
-    let _one = started(&["serve", "--config", text(&one.join("machine.toml"))]);
-    let point = at("mnt");
-    fs::create_dir(&point).unwrap();
-    let _mount = started(&["mount", text(&one), text(&point)]);
-    let end = Instant::now() + Duration::from_secs(60);
-    while !is_mounted(&point) {
-        assert!(Instant::now() < end, "not mounted");
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    let grown = Grown::new();
+    let (one, point) = (grown.at("one"), grown.at("mnt"));
     let detached = Detached(&point);
     shell(&point, 120, WORK);
-    let two = at("two");
-    let joined = trapeze(&[
-        "join",
-        "--token-file",
-        text(&at("token")),
-        "--dir",
-        text(&two),
-        "--listen",
-        &listen(1),
-        "--name",
-        "two",
-        "--role",
-        "manager",
-    ]);
-    assert!(joined.status.success(), "{}", String::from_utf8_lossy(&joined.stderr));
-    let _two = started(&["serve", "--config", text(&two.join("machine.toml"))]);
+    let _two = grown.join("two", 1);
     until_spread(text(&one), 2);
     assert_eq!(shell(&point, 60, LISTED).trim(), expected());
     shell(&point, 120, &format!("mv tree old\n{WORK}"));
     assert_eq!(shell(&point, 60, LISTED).trim(), expected());
     assert!(shell(&point, 120, "rm -r tree old && ls").is_empty());
+    drop(detached);
+}
+
+/// A manager that was taken out and forgotten is another machine when it comes again, with an empty directory and its
+/// share; its old directory is refused by name.
+#[test]
+fn a_manager_that_was_forgotten_joins_anew() {
+    if cannot_mount() {
+        return;
+    }
+    let grown = Grown::new();
+    let (one, point) = (grown.at("one"), grown.at("mnt"));
+    let detached = Detached(&point);
+    let two = grown.join("two", 1);
+    until_spread(text(&one), 2);
+    shell(&point, 120, WORK);
+    let out = trapeze(&["rebalance", "-c", text(&one), "--off", "two"]);
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    drop(two);
+    let end = Instant::now() + Duration::from_secs(60);
+    while !trapeze(&["forget", "-c", text(&one), "two"]).status.success() {
+        assert!(Instant::now() < end, "its lease does not end");
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    let old = grown.at("two").join("machine.toml");
+    let refused = refusal(&["serve", "--config", text(&old)]);
+    assert!(refused.contains("two was declared gone with `trapeze forget`"), "{refused}");
+
+    let _two = grown.join("anew", 2);
+    until_spread(text(&one), 2);
+    assert_eq!(shell(&point, 60, LISTED).trim(), expected());
+    shell(&point, 120, &format!("mv tree old\n{WORK}"));
+    assert_eq!(shell(&point, 60, LISTED).trim(), expected());
+    assert!(shell(&point, 120, "rm -r tree old && ls").is_empty());
+    let refused = refusal(&["serve", "--config", text(&old)]);
+    assert!(refused.contains("two was declared gone with `trapeze forget`"), "{refused}");
     drop(detached);
 }
 
