@@ -82,6 +82,8 @@ impl Values {
 pub struct NameCheck {
     entries: BTreeMap<(FileId, Name), Entry>,
     cut: Option<Picos>,
+    /// Power cuts of managers.
+    cuts: u64,
     /// The names that each file ever had, or may have had, in the order of time.
     had: BTreeMap<FileId, Vec<(FileId, Name)>>,
     /// Names that some file may have had which no reply has told.
@@ -219,6 +221,7 @@ impl NameCheck {
 
     /// It was the manager's: changes that no sync had acknowledged may be gone.
     pub fn manager_power_cut(&mut self, now: Picos) {
+        self.cuts += 1;
         for entry in self.entries.values_mut() {
             let known = entry.may.clone();
             for (until, value) in std::mem::take(&mut entry.before) {
@@ -346,6 +349,25 @@ impl NameCheck {
         })
     }
 
+    /// Number of power cuts of managers so far.
+    pub fn cuts(&self) -> u64 {
+        self.cuts
+    }
+
+    /// Checks the listing of a whole directory that began when there had been so many power cuts. Over one of them it may
+    /// show what that took, and tells nothing of what is there now. The error names the violation.
+    pub fn listed_since(
+        &mut self,
+        cuts: u64,
+        directory: FileId,
+        names: &[(Name, FileId)],
+    ) -> Result<(), String> {
+        match self.cuts == cuts {
+            true => self.listed(directory, names),
+            false => self.clone().listed(directory, names),
+        }
+    }
+
     /// Checks the listing of a whole directory. The error names the violation.
     pub fn listed(&mut self, directory: FileId, names: &[(Name, FileId)]) -> Result<(), String> {
         let known: Vec<Name> = self.names(directory);
@@ -401,6 +423,21 @@ mod tests {
         assert!(check.saw(HOME, &name("a"), None).is_err());
         assert!(check.exists(HOME, &name("a")));
         assert_eq!(check.may(HOME, &name("b")), [Value::Nothing]);
+    }
+
+    /// Seed 2 of several managers: pages of before the cut had a name that it took.
+    #[test]
+    fn a_listing_over_a_power_cut_tells_nothing_of_what_is_there_now() {
+        let mut check = NameCheck::default();
+        check.succeeded(&change("a", Value::File(FileId(7))), Picos::seconds(1));
+        let begun = check.cuts();
+        check.manager_power_cut(Picos::seconds(2));
+        let seen = [(name("a"), FileId(7))];
+        check.listed_since(begun, HOME, &seen).unwrap();
+        assert!(check.listed_since(begun, HOME, &[(name("a"), FileId(8))]).is_err());
+        assert!(check.clone().listed_since(check.cuts(), HOME, &[]).is_ok(), "it may have gone");
+        check.listed_since(check.cuts(), HOME, &seen).unwrap();
+        assert!(check.listed_since(check.cuts(), HOME, &[]).is_err());
     }
 
     #[test]

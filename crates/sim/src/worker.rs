@@ -132,6 +132,8 @@ pub struct Worker {
     asked: Option<(Picos, InFlight)>,
     /// The next request, if it is part of the one before.
     follow: Option<InFlight>,
+    /// Power cuts of managers when the listing under way began.
+    listed_since: u64,
     closing: bool,
     last: Last,
     audit: Option<Audit>,
@@ -188,6 +190,7 @@ impl Worker {
             open: None,
             asked: None,
             follow: None,
+            listed_since: 0,
             closing: false,
             last: Last::default(),
             audit: None,
@@ -382,6 +385,7 @@ impl Worker {
             }
             (InFlight::Release, FileReply::Done) => self.open = None,
             (InFlight::OpenListing, FileReply::Opened { handle, .. }) => {
+                self.listed_since = model.names.cuts();
                 self.follow = Some(InFlight::Listing { handle, cookie: 0, names: Vec::new() });
             }
             (InFlight::Listing { handle, names, .. }, FileReply::Entries { entries, end }) => {
@@ -417,7 +421,7 @@ impl Worker {
             (true, _) => {
                 self.follow = Some(InFlight::CloseListing { handle });
                 let home = self.home.expect("the directory that is listed");
-                model.names.listed(home, &names)
+                model.names.listed_since(self.listed_since, home, &names)
             }
         }
     }
