@@ -354,8 +354,8 @@ impl NameCheck {
         self.cuts
     }
 
-    /// Checks the listing of a whole directory that began when there had been so many power cuts. Over one of them it may
-    /// show what that took, and tells nothing of what is there now. The error names the violation.
+    /// Checks the listing of a whole directory that began when there had been so many power cuts. Over one of them it
+    /// may show what that took, and tells nothing of what is there now. The error names the violation.
     pub fn listed_since(
         &mut self,
         cuts: u64,

@@ -18,7 +18,7 @@ use endpoint::Frames;
 use node::rings::{DirectoryEntry, FileOp, FileReply, Handle, Name};
 use std::collections::BTreeSet;
 use wire::limits::PAYLOAD_BYTES_MAX;
-use wire::{Errno, FileId, FileKind, NodeId, SetAttr};
+use wire::{Attr, Errno, FileId, FileKind, NodeId, SetAttr};
 
 /// Longest pause between two operations.
 const THINK_US_MAX: u64 = 40_000;
@@ -343,12 +343,7 @@ impl Worker {
                 return self.found(directory, &name, attr.file, model, now);
             }
             (InFlight::Create { name }, FileReply::Created { attr, handle }) => {
-                // A shared file's creation may be answered late, after others wrote to it.
-                let shared = name.starts_with(b"shared");
-                self.created(name, attr.file, model, now)?;
-                if attr.kind != FileKind::Regular || (attr.size != 0 && !shared) {
-                    return Err(format!("a new file is {attr:?}"));
-                }
+                self.created(name, &attr, model, now)?;
                 self.opened(attr.file, handle, begun);
             }
             (InFlight::Names { change, may_fail: Errno(0) }, reply) => {
@@ -451,10 +446,15 @@ impl Worker {
     fn created(
         &mut self,
         name: Name,
-        file: FileId,
+        attr: &Attr,
         model: &mut Model,
         now: Picos,
     ) -> Result<(), String> {
+        let file = attr.file;
+        // A shared file's creation may be answered late, after others wrote to it.
+        if attr.kind != FileKind::Regular || (attr.size != 0 && !name.starts_with(b"shared")) {
+            return Err(format!("a new file is {attr:?}"));
+        }
         if let Some(index) = (0..self.shared.len()).find(|index| shared_name(*index) == name) {
             self.shared[index] = Some(file);
             model.names.learn(FileId::ROOT, &name, Value::File(file));

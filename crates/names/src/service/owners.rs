@@ -1,7 +1,7 @@
 //! Sites of which this manager's store believes that they are its own, and that other managers have.
 //!
-//! That a site is another manager's stands in the log of the one that gave it. A store that was restored, or accepted by
-//! hand, may be a copy from before that: only the others know which sites they have got since.
+//! That a site is another manager's stands in the log of the one that gave it. A store that was restored, or accepted
+//! by hand, may be a copy from before that: only the others know which sites they have got since.
 
 use super::Service;
 use crate::limits::{OWNERS_SPAN, RETRY_INTERVAL, WITNESS_PAUSE};

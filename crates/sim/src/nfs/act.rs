@@ -136,18 +136,10 @@ impl Act {
                 Args::Setattr(SetattrArgs { object: handle(file), attributes, guard })
             }
             Act::List { plus, cookie, verifier, bytes } => {
-                let dir = Handle(places.home);
-                let (dircount, maxcount) = (bytes, bytes);
-                match plus {
-                    true => Args::Readdirplus(ReaddirplusArgs {
-                        dir,
-                        cookie,
-                        verifier,
-                        dircount,
-                        maxcount,
-                    }),
-                    false => Args::Readdir(ReaddirArgs { dir, cookie, verifier, count: bytes }),
-                }
+                let (dir, dircount, maxcount) = (Handle(places.home), bytes, bytes);
+                let plain = ReaddirArgs { dir, cookie, verifier, count: bytes };
+                let attributes = ReaddirplusArgs { dir, cookie, verifier, dircount, maxcount };
+                if plus { Args::Readdirplus(attributes) } else { Args::Readdir(plain) }
             }
         };
         calls.call(&args.into(), out)
