@@ -5,7 +5,7 @@ use rustix::process::Signal;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -173,16 +173,21 @@ fn a_second_signal_ends_a_mount_without_servers_at_once() {
         return;
     }
     let mut cluster = Cluster::mounted(1);
+    let mount = cluster.processes.take_mount().unwrap();
+    // Of the process that started it, all signals are one. Started before a file is open that its start would close.
+    let sends = format!("read word; kill -TERM {}", mount.id());
+    let mut other = Command::new("sh").args(["-c", &sends]).stdin(Stdio::piped()).spawn().unwrap();
     let mut open = File::create(cluster.at("precious")).unwrap();
     (0..2).for_each(|number| cluster.processes.kill_server(number).unwrap());
     open.write_all(&pattern(1, 1_000_000)).unwrap();
-    let mount = cluster.processes.take_mount().unwrap();
     mount.signal(Signal::TERM);
     // Two signals that come before the first is taken are one.
     let start = Instant::now();
     while !mount.last_words().contains("writing back") && start.elapsed() < BOUND {
         thread::sleep(Duration::from_millis(10));
     }
+    other.stdin.take().unwrap().write_all(b"now\n").unwrap();
+    assert!(other.wait().unwrap().success());
     let error = mount.stop().unwrap_err().to_string();
     assert!(error.contains("exit status: 130"), "{error}");
     drop(open);
