@@ -137,14 +137,29 @@ fields!(Said { yes });
 pub struct Import {
     /// The node that imports.
     pub importer: NodeId,
-    /// The directory.
-    pub directory: FileId,
+    /// The directory; none while that is being made.
+    pub directory: Option<FileId>,
     /// Changes go through to the origin.
     pub writable: bool,
     /// The origin, for people: `nfs://HOST/EXPORT`.
     pub origin: Box<[u8]>,
 }
-fields!(Import { importer, directory, writable, origin });
+
+/// A directory that is not there yet, as it is kept.
+const NONE_YET: FileId = FileId(0);
+
+impl<'a> Field<'a> for Import {
+    fn put(&self, out: &mut impl Output) {
+        (self.importer, self.directory.unwrap_or(NONE_YET), self.writable).put(out);
+        self.origin.put(out);
+    }
+
+    fn take(input: &mut Decoder<'a>) -> Result<Import, Short> {
+        let (importer, directory, writable) = Field::take(input)?;
+        let directory = Some(directory).filter(|directory| *directory != NONE_YET);
+        Ok(Import { importer, directory, writable, origin: Field::take(input)? })
+    }
+}
 
 /// Tells two states of an origin's file apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -181,9 +196,11 @@ mod tests {
             Version { mtime: Wall { seconds: 5, nanos: 7 }, size: 9, ..Version::default() };
         let kept = Kept { handle: [1, 2, 3].into(), version, truncations: 4, whole: true };
         assert_eq!(Kept::take(&mut Decoder::new(&encoded(&kept))), Ok(kept));
-        let (importer, directory, origin) = (NodeId(7), FileId(8), (*b"nfs://h/e").into());
-        let import = Import { importer, directory, writable: true, origin };
-        assert_eq!(Import::take(&mut Decoder::new(&encoded(&import))), Ok(import));
+        for directory in [Some(FileId(8)), None] {
+            let (importer, origin) = (NodeId(7), (*b"nfs://h/e").into());
+            let import = Import { importer, directory, writable: true, origin };
+            assert_eq!(Import::take(&mut Decoder::new(&encoded(&import))), Ok(import));
+        }
     }
 
     #[test]

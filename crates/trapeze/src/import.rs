@@ -28,7 +28,7 @@ use std::cell::{Cell, RefCell};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
-use wire::{Errno, FileId};
+use wire::Errno;
 
 /// How long an attribute is believed between the importer and a program: by the files of a client, and by its kernel.
 const ON_THE_WAY: Duration =
@@ -121,7 +121,7 @@ pub fn serve(running: &mut Running, plan: &Plan) -> Result<Importing, ServeError
     let (directory, node) = (plan.directory.clone(), cx.id());
     let import = Import {
         importer: node,
-        directory: FileId(0), // not known yet
+        directory: None,
         writable: plan.changes.is_some(),
         origin: name.into_bytes().into(),
     };

@@ -43,7 +43,7 @@ pub async fn open(
     let import = root.import().filter(|_| root.kind == FileKind::Directory).ok_or_else(other)?;
     let known = get(&names, import).await.map_err(volume("reading the record of the import"))?;
     match known {
-        Some(known) if known.directory != root.file => {
+        Some(Import { directory: Some(known), .. }) if known != root.file => {
             return Err(refused("it is within another import"));
         }
         Some(known) if known.origin != record.origin => {
@@ -52,7 +52,7 @@ pub async fn open(
         }
         _ => {}
     }
-    let record = Import { directory: root.file, ..record };
+    let record = Import { directory: Some(root.file), ..record };
     put(&names, import, &record, 0).await.map_err(volume("writing the record of the import"))?;
     names.sync().await.map_err(volume("writing the record of the import"))?;
     Ok(Known { import, root: root.file })
@@ -87,11 +87,18 @@ async fn begin(
         }
     }
     let mode = FileKind::Directory.mode_bits() | MODE;
-    let made = names.make_node(&Who::ROOT, parent, name, mode, import).await;
-    record.directory = made.map_err(volume("making the directory"))?.attr.file;
+    let made = match names.make_node(&Who::ROOT, parent, name, mode, import).await {
+        Ok(made) => made.attr.file,
+        Err(errno) => {
+            // the number is free again
+            let _ = names.remove_xattr(&Who::ROOT, FileId::ROOT, &record_name(import)).await;
+            return Err(volume("making the directory")(errno));
+        }
+    };
+    record.directory = Some(made);
     put(names, import, &record, 0).await.map_err(volume("writing the record of the import"))?;
     names.sync().await.map_err(volume("writing the record of the import"))?;
-    Ok(Known { import, root: record.directory })
+    Ok(Known { import, root: made })
 }
 
 async fn put(names: &names::Client, import: u32, record: &Import, flags: u32) -> Result<(), Errno> {
@@ -132,7 +139,8 @@ async fn drop_import(names: &names::Client, directory: &Path) -> Result<(), Impo
     let no = || ImportError::Directory(directory.to_path_buf(), "it is no import".to_string());
     let import = attr.import().ok_or_else(no)?;
     let record = get(names, import).await.map_err(volume("reading the record of the import"))?;
-    if record.is_some_and(|record| record.directory != attr.file && record.directory != FileId(0)) {
+    let own = record.and_then(|record| record.directory);
+    if own.is_some_and(|own| own != attr.file) {
         let why = "it is within an import: name the import's own directory".to_string();
         return Err(ImportError::Directory(directory.to_path_buf(), why));
     }
