@@ -8,6 +8,8 @@ use crate::limits::NAME_AGE_MAX;
 use crate::naming::OpenBy;
 use names::{Client, Entry, How, Listing, Plus, READ, Span, Who};
 use node::rings::{DirectoryEntry, FileReply, Handle, OPEN_CLEARS_SET_ID};
+use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use wire::{Attr, Errno, FileId, FileKind, ListingVersion, SetAttr, Time};
 
@@ -253,12 +255,13 @@ impl Files {
             return Ok(FileReply::Entries { entries: Vec::new(), end: true });
         }
         let plus = if with_attributes { Plus::Entries } else { Plus::Nothing };
-        self.check_listed(id, cookie).await?;
-        let asked = self.cx.now();
-        let listing = self.asking.read_directory(who, id, span, bytes as usize, plus).await?;
+        let import = self.import_of(id).await?;
+        let list = async || self.asking.read_directory(who, id, span, bytes as usize, plus).await;
+        let Checked { listing, asked, compared } =
+            self.list_checked((id, import), (cookie, plus), list).await?;
         let (end, until) = (listing.end, listing.until);
         let entries = listing.entries.into_iter().map(|mut listed| {
-            let entry = listed.entry.take().filter(|entry| entry.attr.import().is_none());
+            let entry = listed.entry.take().filter(|entry| is_compared(entry, &compared));
             let attr = entry.and_then(|entry| self.listed_attr((id, &listed.name), entry, asked));
             DirectoryEntry { attr, ..DirectoryEntry::from(listed) }
         });
@@ -280,17 +283,20 @@ impl Files {
             return Ok(FileReply::Listed { entries: Vec::new(), end: true, version: None });
         }
         let plus = if with_attributes { Plus::Attributes } else { Plus::Nothing };
-        self.check_listed(id, cookie).await?;
-        let asked = self.cx.now();
+        let import = self.import_of(id).await?;
+        // The manager's version says nothing of an import's origin.
+        let known = known.filter(|_| import.is_none());
         let bytes = bytes as usize;
-        let listing = names.read_directory_again(who, id, cookie, bytes, plus, known).await?;
+        let list = async || names.read_directory_again(who, id, cookie, bytes, plus, known).await;
+        let Checked { listing, asked, compared } =
+            self.list_checked((id, import), (cookie, plus), list).await?;
         let Listing { entries, end, version, is_known, .. } = listing;
         if is_known {
             return Ok(FileReply::Unchanged);
         }
-        let mut version = version;
+        let mut version = version.filter(|_| import.is_none());
         let entries = entries.into_iter().map(|mut listed| {
-            let entry = listed.entry.take().filter(|entry| entry.attr.import().is_none());
+            let entry = listed.entry.take().filter(|entry| is_compared(entry, &compared));
             let attr = entry.and_then(|entry| self.seen_attr(&entry, asked));
             // What is known here better than at the manager is no version of the manager's.
             if attr != entry.map(|entry| entry.attr) {
@@ -302,9 +308,27 @@ impl Files {
         Ok(FileReply::Listed { entries, end, version })
     }
 
-    /// A listing begins with a look at the directory.
-    async fn check_listed(&self, id: FileId, cookie: u64) -> Result<(), Errno> {
-        if cookie == 0 { self.check(id).await.map(drop) } else { Ok(()) }
+    /// A part of a directory. A listing of one of an import begins with a look at its origin's, and so does each part
+    /// with attributes at its files.
+    async fn list_checked(
+        &self,
+        (id, import): (FileId, Option<u32>),
+        (cookie, plus): (u64, Plus),
+        list: impl AsyncFn() -> Result<Listing, Errno>,
+    ) -> Result<Checked, Errno> {
+        if let (Some(import), 0) = (import, cookie) {
+            self.imports.check(import, id).await?;
+        }
+        let asked = Cell::new(self.cx.now());
+        let list = async || {
+            asked.set(self.cx.now());
+            list().await
+        };
+        let (listing, compared) = match import {
+            Some(import) if plus != Plus::Nothing => self.list_imported(import, id, list).await?,
+            _ => (list().await?, BTreeSet::new()),
+        };
+        Ok(Checked { listing, asked: asked.get(), compared })
     }
 
     /// The same of an entry without layout, of which nothing is kept.
@@ -331,4 +355,16 @@ impl Files {
         let hint = entry.is_hint() || file.state.borrow().unsure;
         (!hint).then(|| self.attr(&file))
     }
+}
+
+/// A part of a directory, when the manager was asked for it, and the files of imports in it whose attributes hold.
+struct Checked {
+    listing: Listing,
+    asked: Time,
+    compared: BTreeSet<FileId>,
+}
+
+/// Whether what the manager says of a file holds: of other files of imports the origin was not asked.
+fn is_compared(entry: &Entry, compared: &BTreeSet<FileId>) -> bool {
+    entry.attr.import().is_none() || compared.contains(&entry.attr.file)
 }

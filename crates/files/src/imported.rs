@@ -6,8 +6,9 @@ mod changing;
 use crate::Files;
 use crate::inode::File;
 use crate::limits::{IMPORT_ATTEMPTS, RETRY_PAUSE};
-use names::{Client, Entry, WRITE, Who};
+use names::{Client, Entry, Listing, WRITE, Who};
 use node::rings::{FileOp, FileReply};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::rc::Rc;
 use wire::{Errno, FileId, Time};
@@ -144,6 +145,26 @@ impl Files {
                 Err(Errno::ESTALE) if may_repeat => self.cx.sleep(RETRY_PAUSE).await,
                 result => return result,
             }
+        }
+    }
+
+    /// A part of a directory of an import, with the files of it whose attributes are the origin's too.
+    pub(crate) async fn list_imported(
+        &self,
+        import: u32,
+        directory: FileId,
+        list: impl AsyncFn() -> Result<Listing, Errno>,
+    ) -> Result<(Listing, BTreeSet<FileId>), Errno> {
+        let listing = list().await?;
+        let is_imported = |entry: &Entry| entry.attr.import() == Some(import);
+        let named = listing.entries.iter().filter(|it| !matches!(&*it.name, b"." | b".."));
+        let files = named.filter(|it| it.entry.as_ref().is_some_and(is_imported));
+        let files: Vec<FileId> = files.map(|it| it.file).collect();
+        match self.imports.check_listed(import, directory, &files).await {
+            Ok(checked) if checked.changed => Ok((list().await?, checked.files)),
+            Ok(checked) => Ok((listing, checked.files)),
+            // its names are known
+            Err(_) => Ok((listing, BTreeSet::new())),
         }
     }
 

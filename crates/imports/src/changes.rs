@@ -340,6 +340,7 @@ impl Service {
         wcc: &WccData,
         asked: wire::Time,
     ) {
+        directory.note_changed(self.cx.now());
         let after = wcc.after.filter(|after| file_kind(after.kind) == directory.kind);
         let known = match (shown, after) {
             (Ok(()), Some(after)) if directory.is_alone(wcc) => {

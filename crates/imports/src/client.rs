@@ -2,13 +2,14 @@
 
 use crate::limits::*;
 use crate::protocol::{
-    CHANGE, CHECK, Change, Changed, Check, FETCH, Fetch, Import, Said, WRITE, Written, record_name,
+    CHANGE, CHECK, CHECK_LISTED, Change, Changed, Check, CheckListed, Compared, FETCH, Fetch,
+    Import, Said, WRITE, Written, record_name,
 };
 use endpoint::{Frame, FrameMut};
 use names::Who;
 use node::{Call, CallError, Cx};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::Rc;
 use wire::field::{Field, Message, encoded};
@@ -23,6 +24,15 @@ pub struct User {
     pub gid: u32,
     /// Supplementary groups, each as 4 bytes.
     pub groups: Rc<[u8]>,
+}
+
+/// Files of a listing that were compared with the origin's.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listed {
+    /// One of them has changed, so that the manager is to be asked again.
+    pub changed: bool,
+    /// These are as the manager says.
+    pub files: BTreeSet<FileId>,
 }
 
 /// The imports of a volume, as a client of its files uses them.
@@ -69,6 +79,30 @@ impl Client {
         self.call(import, CHECK, &Check { import, file }).await
     }
 
+    /// Has files of a directory compared with the origin's, as [`check`](Client::check), with few calls to that. Of
+    /// others than the compared ones nothing is known.
+    pub async fn check_listed(
+        &self,
+        import: u32,
+        directory: FileId,
+        files: &[FileId],
+    ) -> Result<Listed, Errno> {
+        let mut listed = Listed::default();
+        for some in files.chunks(LISTED_MAX) {
+            let count = some.len() as u32;
+            let body = CheckListed { import, directory, count }.encode();
+            let ids: Vec<u8> = some.iter().flat_map(|file| file.0.to_le_bytes()).collect();
+            let mut frame = alloc(&self.cx, ids.len()).await;
+            frame.copy_from_slice(&ids);
+            let asked = Asked { op: CHECK_LISTED, body: &body, data: Some(&frame.freeze()) };
+            let compared: Compared = self.ask(import, asked).await?;
+            let is_told = |at: &usize| compared.files[at / 64] >> (at % 64) & 1 == 1;
+            listed.files.extend((0..some.len()).filter(is_told).map(|at| some[at]));
+            listed.changed |= compared.changed;
+        }
+        Ok(listed)
+    }
+
     /// Whether changes go through to the origin.
     pub async fn is_writable(&self, import: u32) -> Result<bool, Errno> {
         self.importer(import).await.map(|importer| importer.writable)
@@ -87,7 +121,9 @@ impl Client {
         let change = changed(import, user, bytes);
         let frame = self.frame(bytes, user, fill).await;
         let body = Written { change, file, offset }.encode();
-        self.ask(import, Asked { op: WRITE, body: &body, data: Some(&frame) }).await.map(drop)
+        self.ask::<Said>(import, Asked { op: WRITE, body: &body, data: Some(&frame) })
+            .await
+            .map(drop)
     }
 
     /// Makes a change at the origin: it is on its stable storage then. One that the origin has made, and the answer to
@@ -97,7 +133,9 @@ impl Client {
         let body = changed(import, user, message.len()).encode();
         let copy = |into: &mut [u8]| into.copy_from_slice(&message);
         let frame = self.frame(message.len(), user, copy).await;
-        self.ask(import, Asked { op: CHANGE, body: &body, data: Some(&frame) }).await.map(drop)
+        self.ask::<Said>(import, Asked { op: CHANGE, body: &body, data: Some(&frame) })
+            .await
+            .map(drop)
     }
 
     /// A frame with so many bytes, and the user's groups behind them.
@@ -133,10 +171,11 @@ impl Client {
     }
 
     async fn call(&self, import: u32, op: u16, body: &impl Message) -> Result<bool, Errno> {
-        self.ask(import, Asked { op, body: &body.encode(), data: None }).await
+        let asked = Asked { op, body: &body.encode(), data: None };
+        self.ask::<Said>(import, asked).await.map(|said| said.yes)
     }
 
-    async fn ask(&self, import: u32, asked: Asked<'_>) -> Result<bool, Errno> {
+    async fn ask<T: Message>(&self, import: u32, asked: Asked<'_>) -> Result<T, Errno> {
         let begun = self.cx.now();
         let mut lost_since = None;
         loop {
@@ -162,11 +201,11 @@ impl Client {
         }
     }
 
-    async fn call_once(
+    async fn call_once<T: Message>(
         &self,
         to: NodeId,
         asked: Asked<'_>,
-    ) -> Result<Result<bool, Errno>, CallError> {
+    ) -> Result<Result<T, Errno>, CallError> {
         let is_change = asked.is_change();
         let data = asked.data.map(|frame| self.cx.piece(frame.clone()));
         let call = Call {
@@ -181,8 +220,7 @@ impl Client {
             into: self.cx.pieces(),
         };
         let reply = self.cx.call(call).await?;
-        let said = |body: &[u8]| Said::decode(body).map_err(|_| Errno::EPROTO);
-        Ok(reply.ok().and_then(|reply| said(&reply.body)).map(|said| said.yes))
+        Ok(reply.ok().and_then(|reply| T::decode(&reply.body).map_err(|_| Errno::EPROTO)))
     }
 
     fn is_lost(&self, since: &mut Option<wire::Time>) -> bool {

@@ -35,8 +35,10 @@ mod pieces;
 mod protocol;
 mod room;
 mod service;
+mod walk;
+mod walks;
 
-pub use client::{Client, User, write_bytes_max};
+pub use client::{Client, Listed, User, write_bytes_max};
 pub use mirror::empty;
 pub use origin::{Origin, Standing};
 pub use protocol::{Change, Import, record_name};

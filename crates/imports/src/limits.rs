@@ -16,6 +16,12 @@ pub const WHOLE_MAX: usize = 1 << 16;
 pub const NAMES_AT_ONCE: usize = 16;
 /// Bytes of one part of a listing of the origin's.
 pub const LISTING_BYTES: u32 = 64 << 10;
+/// Files of a listing that are compared by one request: a bit for each has room in the body of an answer.
+pub const LISTED_MAX: usize = 256;
+/// Files that a READDIRPLUS is to spare a GETATTR each: its answer is some 64 KiB long.
+pub const LISTED_MIN: usize = 2;
+/// Directories of which the last part that was listed is remembered: some 300 names each, 4 MiB.
+pub const WALKS_MAX: usize = 64;
 /// Bytes of a WRITE that every origin takes, whatever it says.
 pub const WRITE_BYTES_MIN: u32 = 512;
 /// Pause before a call that the origin answered with JUKEBOX is made again.

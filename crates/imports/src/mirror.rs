@@ -155,6 +155,7 @@ impl Service {
         if file.kind == FileKind::Directory {
             // not listed: its version stays none
             self.names.set_attr(&Who::ROOT, file.id, changes(&listed.attributes), false).await?;
+            file.state.borrow_mut().shown = Some((version(&listed.attributes), asked));
             return self.keep(file.id, &kept).await;
         }
         self.renew(file, &listed.attributes, version(&listed.attributes)).await?;
@@ -174,25 +175,15 @@ impl Service {
         }
     }
 
-    /// A file that stays has the attributes that were listed; a directory is compared when it is asked for.
+    /// A file that stays has the attributes that were listed; names of a directory are compared when asked for.
     async fn refresh(
         &self,
         listed: &Listed,
         entry: &ListingEntry,
         asked: Time,
     ) -> Result<(), Errno> {
-        if entry.kind == FileKind::Directory {
-            return Ok(());
-        }
         let file = self.load(entry.file).await?;
-        file.in_turn(async {
-            if !file.is_outdated(asked) {
-                self.learn(&file, &listed.attributes).await?;
-                file.note_asked(asked);
-            }
-            Ok(())
-        })
-        .await
+        self.learn_listed(&file, &listed.attributes, asked).await.map(drop)
     }
 
     /// Makes a name with an inode; `None` where it went from the origin meanwhile, or is none that we can make.

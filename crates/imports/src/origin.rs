@@ -1,8 +1,10 @@
 //! The origin as the importer asks it: calls of NFS that wait for their replies.
 
 mod changing;
+mod listing;
 
 pub(crate) use changing::{Made, New, Place, version_before};
+pub(crate) use listing::{Listed, Position};
 
 use crate::limits::*;
 use crate::protocol::Version;
@@ -10,14 +12,11 @@ use nfs::client::session::{Finished, Session};
 use nfs::client::{Caller, Request};
 use nfs::convert::{errno, file_kind, wall};
 use nfs::limits::SESSION_CALLS_MAX;
-use nfs::v3::{
-    Args, DirOpArgs, Fattr, Handle, Outcome, Path, ReadArgs, ReaddirplusArgs, Results, Status,
-};
+use nfs::v3::{Args, Fattr, Handle, Outcome, ReadArgs, Results, Status};
 use node::{Cx, Notify, Semaphore};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
-use wire::limits::NAME_BYTES_MAX;
 use wire::{Errno, FileKind, SetAttr, SetTime, Time};
 
 /// An origin, reached by a session that some device moves.
@@ -34,6 +33,8 @@ pub struct Origin {
     counters: Counters,
     /// Bytes of a WRITE, at most, once the origin has said it.
     write_max: Cell<Option<u32>>,
+    /// It has no READDIRPLUS.
+    lists_names_only: Cell<bool>,
 }
 
 /// Calls and bytes so far.
@@ -61,13 +62,6 @@ pub struct Standing {
     pub written_bytes: u64,
     /// For how long it has not answered, and why.
     pub away: Option<(Duration, String)>,
-}
-
-/// A name of a directory of the origin's.
-pub(crate) struct Listed {
-    pub name: Vec<u8>,
-    pub handle: Vec<u8>,
-    pub attributes: Fattr,
 }
 
 /// The bytes of one READ, and the file's attributes with them.
@@ -107,8 +101,20 @@ impl Origin {
     ) -> Origin {
         let calls = Semaphore::new(cx, SESSION_CALLS_MAX);
         let (cx, away, log) = (cx.clone(), Cell::new(None), Box::new(log));
-        let (counters, write_max) = Default::default();
-        Origin { cx, session, finished, calls, caller, name, away, log, counters, write_max }
+        let (counters, write_max, lists_names_only) = Default::default();
+        Origin {
+            cx,
+            session,
+            finished,
+            calls,
+            caller,
+            name,
+            away,
+            log,
+            counters,
+            write_max,
+            lists_names_only,
+        }
     }
 
     /// The handle of the export; EHOSTDOWN when it is not to be had soon.
@@ -265,71 +271,6 @@ impl Origin {
         })
         .await
     }
-
-    pub(crate) async fn look_up(&self, dir: &[u8], name: &[u8]) -> Result<Option<Listed>, Errno> {
-        let place = DirOpArgs { dir: Handle(dir), name: Path(name) };
-        let found = self
-            .call(Args::Lookup(place), |results| match results {
-                Results::Lookup(Outcome::Ok(ok)) => Ok(Some((ok.object.0.to_vec(), ok.attributes))),
-                Results::Lookup(Outcome::Err(Status::NoEnt, _)) => Ok(None),
-                other => Err(failure(&other)),
-            })
-            .await?;
-        let Some((handle, attributes)) = found else { return Ok(None) };
-        let attributes = match attributes {
-            Some(attributes) => attributes,
-            None => self.attributes(&handle).await?,
-        };
-        Ok(Some(Listed { name: name.to_vec(), handle, attributes }))
-    }
-
-    /// All names of a directory that ours can have, with handles and attributes.
-    pub(crate) async fn list(&self, dir: &[u8]) -> Result<Vec<Listed>, Errno> {
-        let (mut all, mut bare) = (Vec::new(), Vec::new());
-        let (mut cookie, mut verifier) = (0, [0; 8]);
-        loop {
-            let (dircount, maxcount) = (LISTING_BYTES, LISTING_BYTES);
-            let args = ReaddirplusArgs { dir: Handle(dir), cookie, verifier, dircount, maxcount };
-            let part = self.call(Args::Readdirplus(args), |results| match results {
-                Results::Readdirplus(Outcome::Ok(ok)) => {
-                    let last = ok.entries.last().map(|entry| entry.cookie);
-                    let entries = ok.entries.into_iter().filter(|entry| is_name(entry.name.0));
-                    let entries: Vec<_> = entries
-                        .map(|entry| {
-                            let handle = entry.handle.map(|handle| handle.0.to_vec());
-                            (entry.name.0.to_vec(), handle.zip(entry.attributes))
-                        })
-                        .collect();
-                    Ok((entries, last, ok.verifier, ok.eof))
-                }
-                other => Err(failure(&other)),
-            });
-            let (entries, last, next, is_end) = part.await?;
-            for (name, known) in entries {
-                match known {
-                    Some((handle, attributes)) => all.push(Listed { name, handle, attributes }),
-                    None => bare.push(name),
-                }
-            }
-            verifier = next;
-            match last {
-                // a listing that comes to no end would be for ever
-                Some(last) if !is_end && last == cookie => return Err(Errno::EIO),
-                Some(last) if !is_end => cookie = last,
-                _ => break,
-            }
-        }
-        for name in bare {
-            all.extend(self.look_up(dir, &name).await?);
-        }
-        Ok(all)
-    }
-}
-
-/// Whether a directory of ours can have the name, and it is not one that every directory has.
-fn is_name(name: &[u8]) -> bool {
-    let fits = (1..=NAME_BYTES_MAX).contains(&name.len());
-    fits && !name.contains(&0) && !name.contains(&b'/') && !matches!(name, b"." | b"..")
 }
 
 fn failure(results: &Results<'_>) -> Errno {

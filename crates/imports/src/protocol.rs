@@ -6,14 +6,16 @@
 //! | FETCH | import 4, file 8, truncate generation 4, piece 8 | whether all of the file is there 1 |
 //! | WRITE | import 4, user 4, group 4, bytes 4, file 8, offset 8 | yes 1 |
 //! | CHANGE | import 4, user 4, group 4, bytes 4 | yes 1 |
+//! | CHECK_LISTED | import 4, directory 8, count 4 | whether any has changed 1, which were compared 32 |
 //!
 //! With WRITE comes the data, with CHANGE a [`Change`], so many bytes of either; behind them come the user's
 //! supplementary groups, each as 4 bytes. Both are executed once, and are on the origin's stable storage when they are
-//! answered.
+//! answered. With CHECK_LISTED come so many files of the directory, 8 bytes each.
 //!
 //! EINVAL: this node is not the import's importer. ESTALE: the origin has the file no longer, or, of FETCH, the version
 //! is another one. EHOSTDOWN: the origin is away. EROFS: changes do not go through to it. All else is the origin's.
 
+use crate::limits::LISTED_MAX;
 use wire::field::{Field, Output, fields};
 use wire::{Decoder, FileId, NodeId, SetAttr, Short, Wall};
 
@@ -25,6 +27,9 @@ pub const FETCH: u16 = 2;
 pub const WRITE: u16 = 3;
 /// Changes names or attributes at the origin.
 pub const CHANGE: u16 = 4;
+
+/// Has files of a directory compared with the origin's, which is asked for many of them at once.
+pub const CHECK_LISTED: u16 = 5;
 
 /// Extended attribute of a foreign file: [`Kept`].
 pub const ORIGIN: &[u8] = b"trusted.trapeze.origin";
@@ -41,6 +46,25 @@ pub struct Check {
     pub file: FileId,
 }
 fields!(Check { import, file });
+
+/// Arguments of CHECK_LISTED.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CheckListed {
+    pub import: u32,
+    pub directory: FileId,
+    pub count: u32,
+}
+fields!(CheckListed { import, directory, count });
+
+/// The answer of CHECK_LISTED.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Compared {
+    /// The manager is to be asked again.
+    pub changed: bool,
+    /// The files that were compared, a bit for each: of others nothing is known.
+    pub files: [u64; LISTED_MAX / u64::BITS as usize],
+}
+fields!(Compared { changed, files });
 
 /// Arguments of FETCH.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,8 +3,11 @@
 use crate::limits::*;
 use crate::origin::{Origin, changes, version, version_before};
 use crate::pieces::Pieces;
-use crate::protocol::{CHANGE, CHECK, Check, FETCH, Fetch, Kept, ORIGIN, Said, Version, WRITE};
+use crate::protocol::{
+    CHANGE, CHECK, CHECK_LISTED, Check, FETCH, Fetch, Kept, ORIGIN, Said, Version, WRITE,
+};
 use crate::room::Room;
+use crate::walks::Walks;
 use names::{Entry, Who};
 use nfs::convert::file_kind;
 use nfs::v3::{Fattr, WccData};
@@ -15,6 +18,7 @@ use std::ops::Deref;
 use std::rc::Rc;
 use std::time::Duration;
 use wire::field::{Field, Message, encoded};
+use wire::limits::BODY_BYTES;
 use wire::{Channel, Decoder, Errno, FileId, FileKind, Layout, Time};
 
 /// How an import is served.
@@ -57,6 +61,7 @@ pub struct Inner {
     files: RefCell<BTreeMap<FileId, Rc<Foreign>>>,
     pub(crate) fetches: Semaphore,
     pub(crate) room: RefCell<Room>,
+    pub(crate) walks: RefCell<Walks>,
 }
 
 /// A foreign file.
@@ -75,8 +80,10 @@ pub(crate) struct State {
     pub size: u64,
     pub layout: Option<Layout>,
     pub pieces: Pieces,
-    /// When the origin was asked last.
-    asked: Option<Time>,
+    /// When the origin was asked last; of a directory, for its names too.
+    pub asked: Option<Time>,
+    /// Of a directory, the version whose attributes the manager shows, and when the origin said that it has it.
+    pub shown: Option<(Version, Time)>,
     /// When the origin answered the last change of ours.
     changed: Option<Time>,
     /// The last comparison's end.
@@ -119,6 +126,7 @@ impl Foreign {
             layout: entry.layout,
             pieces: Pieces::new(entry.truncations),
             asked: None,
+            shown: None,
             changed: None,
             last: Ok(()),
             unsynced: true,
@@ -235,7 +243,8 @@ impl Service {
         let cx = cx.clone();
         let names = names.for_imports();
         let room = RefCell::new(Room::new(config.space));
-        let inner = Inner { cx, config, names, objects, origin, files, fetches, room };
+        let walks = RefCell::default();
+        let inner = Inner { cx, config, names, objects, origin, files, fetches, room, walks };
         let service = Service(Rc::new(inner));
         // comparing or fetching twice is as good as once
         service.cx.set_pure(Channel::IMPORTS, |op| !matches!(op, WRITE | CHANGE));
@@ -252,29 +261,31 @@ impl Service {
         loop {
             let request = self.cx.accept(Channel::IMPORTS).await;
             match self.serve(&request).await {
-                Ok(yes) => self.cx.reply(request, Answer::body(&Said { yes }.encode())),
+                Ok(body) => self.cx.reply(request, Answer::body(&body)),
                 Err(errno) => self.cx.reply(request, Answer::error(errno)),
             }
         }
     }
 
-    async fn serve(&self, request: &Request) -> Result<bool, Errno> {
-        match request.op {
+    async fn serve(&self, request: &Request) -> Result<[u8; BODY_BYTES], Errno> {
+        let yes = match request.op {
             CHECK => {
                 let Check { import, file } =
                     Check::decode(&request.body).map_err(|_| Errno::EPROTO)?;
                 self.check_own(import)?;
-                self.check(file).await
+                self.check(file).await?
             }
+            CHECK_LISTED => return Ok(self.serve_listed(request).await?.encode()),
             FETCH => {
                 let fetch = Fetch::decode(&request.body).map_err(|_| Errno::EPROTO)?;
                 self.check_own(fetch.import)?;
-                self.fetch(fetch.file, fetch.truncations, fetch.piece).await
+                self.fetch(fetch.file, fetch.truncations, fetch.piece).await?
             }
-            WRITE => self.serve_write(request).await.map(|()| true),
-            CHANGE => self.serve_change(request).await.map(|()| true),
-            _ => Err(Errno::EOPNOTSUPP),
-        }
+            WRITE => self.serve_write(request).await.map(|()| true)?,
+            CHANGE => self.serve_change(request).await.map(|()| true)?,
+            _ => return Err(Errno::EOPNOTSUPP),
+        };
+        Ok(Said { yes }.encode())
     }
 
     /// EINVAL: the import is another one.
@@ -288,9 +299,7 @@ impl Service {
         let file = self.load(id).await?;
         loop {
             let asked = file.state.borrow().asked;
-            // asked after the client wanted to know is young whatever is believed
-            let is_young = |at: Time| at >= arrived || self.cx.now().since(at) < self.config.belief;
-            if asked.is_some_and(is_young) {
+            if asked.is_some_and(|at| self.is_young(at, arrived)) {
                 let is_told = file.state.borrow().unflushed.is_none();
                 if !is_told {
                     file.in_turn(self.flush(&file)).await?;
@@ -306,6 +315,12 @@ impl Service {
             file.state.borrow().last?;
         }
         file.exclusively(self.ask(&file)).await
+    }
+
+    /// Whether what the origin said at this time is believed of a request that has arrived then. Asked after the client
+    /// wanted to know is young whatever is believed.
+    pub(crate) fn is_young(&self, at: Time, arrived: Time) -> bool {
+        at >= arrived || self.cx.now().since(at) < self.config.belief
     }
 
     async fn ask(&self, file: &Rc<Foreign>) -> Result<bool, Errno> {
@@ -427,6 +442,7 @@ impl Service {
     /// The file is gone.
     pub(crate) fn forget(&self, id: FileId) {
         self.room.borrow_mut().forget(id);
+        self.walks.borrow_mut().forget(id);
         self.files.borrow_mut().remove(&id);
     }
 

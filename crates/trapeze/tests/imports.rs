@@ -1,6 +1,7 @@
 //! Imports of exports of other servers: of a cluster of ours, which counts what is asked of it.
 
 mod ganesha;
+mod listing;
 mod telling;
 mod writes;
 
@@ -49,6 +50,12 @@ impl Origin {
         let mut volume = self.cluster.volume().unwrap();
         volume.write_file(Path::new(path), 0o644, &mut &data[..], &mut |_| ()).unwrap();
         volume.close().unwrap();
+    }
+
+    fn all_calls(&self) -> u64 {
+        let told = told(&self.dir);
+        let servers = told.iter().filter_map(|told| told.report()?.nfs.as_ref());
+        servers.flat_map(|nfs| &nfs.procedures).map(|it| it.calls).sum()
     }
 
     /// Calls of a procedure so far.

@@ -6,8 +6,9 @@ use super::*;
 use nfs::mount::{self, MntResult, MountHandle};
 use nfs::rpc::{Acceptance, Call, Reply};
 use nfs::v3::{
-    self, Args, EntryPlus, Fattr, FileType, FsinfoOk, Handle, NfsTime, NodeNumbers, Outcome,
-    Procedure, ReadData, ReadOk, ReaddirplusOk, Results, StableHow, WccAttr, WccData, WriteOk,
+    self, Args, Entry, EntryPlus, Fattr, FileType, FsinfoOk, Handle, LookupOk, NfsTime,
+    NodeNumbers, Outcome, Procedure, ReadData, ReadOk, ReaddirOk, ReaddirplusOk, Results,
+    StableHow, Status, WccAttr, WccData, WriteOk,
 };
 use nfs::xdr::Xdr;
 use std::io::{Read, Write};
@@ -23,6 +24,9 @@ struct State {
     data: Vec<u8>,
     changes: u32,
     reads: u64,
+    /// It has no READDIRPLUS, and was asked for one so often.
+    lists_names_only: bool,
+    refused: u64,
     is_stopping: bool,
 }
 
@@ -66,6 +70,21 @@ impl State {
             Args::Null(()) => return,
             Args::Getattr(handle) => Results::Getattr(Outcome::Ok(self.attributes(handle.0))),
             Args::Fsinfo(_) => Results::Fsinfo(Outcome::Ok(fsinfo())),
+            Args::Readdirplus(_) if self.lists_names_only => {
+                self.refused += 1;
+                Results::Readdirplus(Outcome::Err(Status::NotSupp, None))
+            }
+            Args::Readdir(_) => Results::Readdir(Outcome::Ok(ReaddirOk {
+                attributes: None,
+                verifier: [0; 8],
+                entries: vec![Entry { fileid: 2, name: v3::Path(FILE), cookie: 3 }],
+                eof: true,
+            })),
+            Args::Lookup(args) if args.name.0 == FILE => Results::Lookup(Outcome::Ok(LookupOk {
+                object: Handle(FILE),
+                attributes: Some(self.attributes(FILE)),
+                directory: None,
+            })),
             Args::Readdirplus(_) => Results::Readdirplus(Outcome::Ok(self.listing())),
             Args::Read(args) => {
                 self.reads += 1;
@@ -234,4 +253,16 @@ fn what_is_cached_is_written_over_where_nothing_else_has_changed() {
     assert!(read(&mut ours, "file").unwrap() == data);
     assert!(origin.reads() > 3);
     mounted.unmount().unwrap();
+}
+
+#[test]
+fn an_origin_without_attributes_in_its_listings_is_asked_for_names_and_for_each_file() {
+    let origin = Telling::start(pattern(100, 1));
+    origin.state.lock().unwrap().lists_names_only = true;
+    let cache = Cache::start(plan(origin.source()));
+    let mut ours = cache.volume();
+    assert_eq!(names(&mut ours, ""), ["file"]);
+    assert_eq!(ours.list_attributes(Path::new(DIRECTORY)).unwrap()[0].1.size, 100);
+    assert!(read(&mut ours, "file").unwrap() == pattern(100, 1));
+    assert_eq!(origin.state.lock().unwrap().refused, 1, "its answer is remembered");
 }
