@@ -223,7 +223,7 @@ impl Service {
             (state.unflushed, state.told_size) = (None, fattr.size);
             state.kept.clone()
         };
-        self.keep(file.id, &kept).await.map(|()| true)
+        self.keep(file, &kept).await.map(|()| true)
     }
 
     /// Makes a file longer without a truncation, which would raise the generation.

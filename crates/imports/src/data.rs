@@ -74,32 +74,36 @@ impl Service {
             let _permit = self.fetches.acquire(1).await;
             self.bring(file, truncations, piece).await
         };
-        let is_whole = {
+        {
             let mut state = file.state.borrow_mut();
             state.pieces.end(truncations, piece, result.is_ok());
-            let there = state.pieces.there();
-            let whole = there > 0 && there == state.size.div_ceil(PIECE_BYTES);
-            let is_new = whole && !state.kept.whole;
-            state.kept.whole |= whole;
-            // what the manager was not told of yet is kept when it is
-            (is_new && state.unflushed.is_none()).then(|| state.kept.clone())
-        };
+            state.note_there();
+        }
         file.changed.notify_all();
-        if let Some(kept) = is_whole {
-            // it only spares a later importer the fetches
-            let _ = self.keep_whole(file, &kept).await;
+        if result.is_ok() {
+            self.keep_there(file).await;
         }
         result
     }
 
-    async fn keep_whole(&self, file: &Foreign, kept: &crate::protocol::Kept) -> Result<(), Errno> {
-        self.keep(file.id, kept).await?;
-        // another version may have come meanwhile
-        let (now, is_told) = {
+    /// Keeps beside the inode what is there, once for all fetches that have ended meanwhile. It only spares a later
+    /// importer the fetches; what the manager was not told of yet is kept when it is.
+    async fn keep_there(&self, file: &Foreign) {
+        while file.keeping.get() {
+            file.changed.wait().await;
+        }
+        let kept = {
             let state = file.state.borrow();
-            (state.kept.clone(), state.unflushed.is_none())
+            let is_kept = state.stored.as_ref() == Some(&state.kept);
+            if is_kept || state.unflushed.is_some() {
+                return;
+            }
+            state.kept.clone()
         };
-        if now == *kept || !is_told { Ok(()) } else { self.keep(file.id, &now).await }
+        file.keeping.set(true);
+        let _ = self.keep(file, &kept).await;
+        file.keeping.set(false);
+        file.changed.notify_all();
     }
 
     async fn bring(&self, file: &Rc<Foreign>, truncations: u32, piece: u64) -> Result<(), Errno> {

@@ -107,7 +107,7 @@ impl Service {
         kept: &crate::protocol::Kept,
         size: u64,
     ) -> Result<(), Errno> {
-        self.keep(file.id, kept).await?;
+        self.keep(file, kept).await?;
         self.sync(file).await?;
         match self.reference(file).await? {
             Some(reference) if size > 0 => {

@@ -19,6 +19,9 @@
 //! stable storage. One that found the version that is known makes the next one without another generation: what is
 //! there is written over too.
 //!
+//! The pieces that are there are noted beside the inode after each fetch: an importer that is started anew uses
+//! them on.
+//!
 //! Invariant: under one truncate generation all bytes that are *there* are of one version, and of what was written
 //! through since. A reader that had a piece fetched for a generation, and finds the same generation after it has read,
 //! has read that.
@@ -34,6 +37,7 @@ mod origin;
 mod pieces;
 mod protocol;
 mod room;
+mod runs;
 mod service;
 mod walk;
 mod walks;

@@ -6,6 +6,9 @@ use std::time::Duration;
 pub const PIECE_BYTES: u64 = wire::limits::PAYLOAD_BYTES_MAX as u64;
 /// Pieces that are fetched side by side: 8 MiB of frames, 8 ms of a 10 Gb/s wire.
 pub const FETCHES_MAX: usize = 8;
+/// Runs of pieces of a file that a later importer finds: 2 KiB of a record of the manager. A file that is read here and
+/// there has more, and the first of them are kept.
+pub const RUNS_KEPT_MAX: usize = 128;
 /// Requests that are served side by side; more wait for a task.
 pub const SERVICE_LOOPS: usize = 64;
 /// Foreign files that the importer remembers: some 300 bytes each. Of those that it forgets it asks the manager again.

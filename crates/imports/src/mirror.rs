@@ -156,7 +156,7 @@ impl Service {
             // not listed: its version stays none
             self.names.set_attr(&Who::ROOT, file.id, changes(&listed.attributes), false).await?;
             file.state.borrow_mut().shown = Some((version(&listed.attributes), asked));
-            return self.keep(file.id, &kept).await;
+            return self.keep(file, &kept).await;
         }
         self.renew(file, &listed.attributes, version(&listed.attributes)).await?;
         file.note_asked(asked);

@@ -4,6 +4,7 @@
 //!
 //! Invariant: of one piece of one version one fetch is under way at most.
 
+use crate::runs::Runs;
 use std::collections::BTreeSet;
 
 /// The next step of a reader of a piece.
@@ -23,7 +24,7 @@ pub enum Next {
 #[derive(Debug, Default)]
 pub struct Pieces {
     version: u32,
-    there: BTreeSet<u64>,
+    there: Runs,
     fetched: BTreeSet<u64>,
     /// Of these, what was written over at the origin since they were asked for.
     spoiled: BTreeSet<u64>,
@@ -37,25 +38,30 @@ impl Pieces {
         Pieces { version, ..Pieces::default() }
     }
 
+    /// Of a version of which these are there.
+    pub fn with(version: u32, there: Runs) -> Pieces {
+        Pieces { version, there, ..Pieces::default() }
+    }
+
     /// The version.
     pub fn version(&self) -> u32 {
         self.version
     }
 
     /// Pieces that are there.
-    pub fn there(&self) -> u64 {
-        self.there.len() as u64
+    pub fn there(&self) -> &Runs {
+        &self.there
     }
 
     /// Whether a reader is reading its way along to `piece`.
     pub fn is_next(&self, piece: u64) -> bool {
-        let idle = !self.there.contains(&piece) && !self.fetched.contains(&piece);
-        idle && piece > 0 && self.there.contains(&(piece - 1))
+        let idle = !self.there.contains(piece) && !self.fetched.contains(&piece);
+        idle && piece > 0 && self.there.contains(piece - 1)
     }
 
     /// Whether nothing is there or on its way.
     pub fn is_empty(&self) -> bool {
-        self.there.is_empty() && self.fetched.is_empty()
+        self.there.count() == 0 && self.fetched.is_empty()
     }
 
     /// A piece is written over at the origin; whether it is there, and is to be written over too. A piece on its way
@@ -64,7 +70,7 @@ impl Pieces {
         if self.fetched.contains(&piece) {
             self.spoiled.insert(piece);
         }
-        self.there.contains(&piece)
+        self.there.contains(piece)
     }
 
     /// Whether readers wait before anything is fetched.
@@ -83,7 +89,7 @@ impl Pieces {
         if version != self.version {
             return Next::Changed;
         }
-        if self.there.contains(&piece) {
+        if self.there.contains(piece) {
             return Next::Read;
         }
         if self.is_closed {
@@ -117,8 +123,17 @@ mod tests {
         pieces.end(3, 0, false);
         assert_eq!(pieces.want(3, 0), Next::Fetch, "the first fetch failed");
         pieces.end(3, 0, true);
-        assert_eq!((pieces.want(3, 0), pieces.there()), (Next::Read, 1));
+        assert_eq!((pieces.want(3, 0), pieces.there().count()), (Next::Read, 1));
         assert!(pieces.is_next(1) && !pieces.is_next(0) && !pieces.is_next(2));
+    }
+
+    #[test]
+    fn what_an_importer_before_has_fetched_is_there() {
+        let mut pieces = Pieces::with(3, Runs::of(&[(1, 3)]));
+        assert_eq!([0, 1, 2, 3].map(|piece| pieces.want(3, piece)), {
+            [Next::Fetch, Next::Read, Next::Read, Next::Fetch]
+        });
+        assert_eq!(pieces.there().count(), 2);
     }
 
     #[test]

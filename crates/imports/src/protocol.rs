@@ -205,6 +205,24 @@ pub struct Kept {
     pub truncations: u32,
     /// All of the version's bytes are at the I/O servers.
     pub whole: bool,
+    /// Else runs of pieces that are, each with the piece behind its last.
+    pub there: Vec<(u64, u64)>,
+}
+
+impl<'a> Field<'a> for Kept {
+    fn put(&self, out: &mut impl Output) {
+        self.handle.put(out);
+        (self.version, self.truncations, self.whole).put(out);
+        self.there.put(out);
+    }
+
+    fn take(input: &mut Decoder<'a>) -> Result<Kept, Short> {
+        let handle = Field::take(input)?;
+        let (version, truncations, whole) = Field::take(input)?;
+        // records of before there were runs have none
+        let there = if input.rest().is_empty() { Vec::new() } else { Field::take(input)? };
+        Ok(Kept { handle, version, truncations, whole, there })
+    }
 }
 fields!(Kept { handle, version, truncations, whole });
 
@@ -218,8 +236,13 @@ mod tests {
     fn what_is_kept_comes_back() {
         let version =
             Version { mtime: Wall { seconds: 5, nanos: 7 }, size: 9, ..Version::default() };
-        let kept = Kept { handle: [1, 2, 3].into(), version, truncations: 4, whole: true };
-        assert_eq!(Kept::take(&mut Decoder::new(&encoded(&kept))), Ok(kept));
+        let there = vec![(0, 3), (7, 9)];
+        let kept = Kept { handle: [1, 2, 3].into(), version, truncations: 4, whole: true, there };
+        let mut bytes = encoded(&kept);
+        assert_eq!(Kept::take(&mut Decoder::new(&bytes)), Ok(kept.clone()));
+        bytes.truncate(bytes.len() - 4 - 2 * 16);
+        let before = Kept { there: Vec::new(), ..kept };
+        assert_eq!(Kept::take(&mut Decoder::new(&bytes)), Ok(before), "as it was kept before");
         for directory in [Some(FileId(8)), None] {
             let (importer, origin) = (NodeId(7), (*b"nfs://h/e").into());
             let import = Import { importer, directory, writable: true, origin };

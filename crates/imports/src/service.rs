@@ -7,6 +7,7 @@ use crate::protocol::{
     CHANGE, CHECK, CHECK_LISTED, Check, FETCH, Fetch, Kept, ORIGIN, Said, Version, WRITE,
 };
 use crate::room::Room;
+use crate::runs::Runs;
 use crate::walks::Walks;
 use names::{Entry, Who};
 use nfs::convert::file_kind;
@@ -73,10 +74,14 @@ pub(crate) struct Foreign {
     pub changed: Notify,
     /// It is being compared.
     busy: Cell<bool>,
+    /// The pieces that are there are being noted beside the inode.
+    pub keeping: Cell<bool>,
 }
 
 pub(crate) struct State {
     pub kept: Kept,
+    /// The same as the manager has it, as far as that has answered.
+    pub stored: Option<Kept>,
     pub size: u64,
     pub layout: Option<Layout>,
     pub pieces: Pieces,
@@ -102,9 +107,17 @@ impl State {
         self.kept.whole || !self.pieces.is_empty()
     }
 
+    /// A fetch has ended: a later importer is to know what is there.
+    pub fn note_there(&mut self) {
+        let there = self.pieces.there();
+        self.kept.whole |= there.count() > 0 && there.count() == self.size.div_ceil(PIECE_BYTES);
+        self.kept.there = if self.kept.whole { Vec::new() } else { there.first(RUNS_KEPT_MAX) };
+    }
+
     /// The manager has raised the truncate generation: nothing is there of the new one.
     pub fn begin_generation(&mut self, entry: &Entry) {
         (self.kept.truncations, self.kept.whole) = (entry.truncations, false);
+        self.kept.there.clear();
         (self.layout, self.unsynced) = (entry.layout, true);
         self.pieces.begin_version(entry.truncations);
     }
@@ -120,11 +133,13 @@ impl Deref for Service {
 impl Foreign {
     /// As the manager and the attribute say.
     fn new(cx: &Cx, entry: &Entry, kept: Kept) -> Foreign {
+        let pieces = Pieces::with(entry.truncations, Runs::of(&kept.there));
         let state = State {
+            stored: Some(kept.clone()),
             kept,
             size: entry.attr.size,
             layout: entry.layout,
-            pieces: Pieces::new(entry.truncations),
+            pieces,
             asked: None,
             shown: None,
             changed: None,
@@ -140,6 +155,7 @@ impl Foreign {
             state: RefCell::new(state),
             changed: Notify::new(cx),
             busy: Cell::new(false),
+            keeping: Cell::new(false),
         }
     }
 
@@ -398,12 +414,15 @@ impl Service {
             (state.told_size, state.unflushed) = (entry.attr.size, None);
             state.kept.clone()
         };
-        self.keep(file.id, &kept).await
+        self.keep(file, &kept).await
     }
 
     /// Keeps it beside the inode.
-    pub(crate) async fn keep(&self, id: FileId, kept: &Kept) -> Result<(), Errno> {
-        self.names.set_xattr(&Who::ROOT, id, ORIGIN, &encoded(kept), 0).await
+    pub(crate) async fn keep(&self, file: &Foreign, kept: &Kept) -> Result<(), Errno> {
+        file.state.borrow_mut().stored = None;
+        self.names.set_xattr(&Who::ROOT, file.id, ORIGIN, &encoded(kept), 0).await?;
+        file.state.borrow_mut().stored = Some(kept.clone());
+        Ok(())
     }
 
     /// The file as it is known, or as the manager keeps it. EINVAL: it is of no import, or another one's.
@@ -425,6 +444,7 @@ impl Service {
         if kept.truncations != entry.truncations {
             // an importer ended between the two steps of another version
             (kept.version, kept.whole) = (Version::default(), false);
+            kept.there.clear();
         }
         Ok(self.remember(&entry, kept))
     }
