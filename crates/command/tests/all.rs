@@ -19,6 +19,7 @@ mod growth;
 mod health;
 mod holes;
 mod idle_memory;
+mod imports;
 mod interrupted;
 mod kernel_client;
 mod locks;

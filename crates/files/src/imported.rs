@@ -176,6 +176,7 @@ impl Files {
         (offset, bytes): (u64, u32),
     ) -> Result<FileReply, Errno> {
         let give_up = self.cx.now() + self.patience.get();
+        let mut losses = 0;
         loop {
             if !self.is_fresh(file) {
                 self.refresh(file).await?;
@@ -193,12 +194,32 @@ impl Files {
                 }
                 result => result?,
             }
-            let frames = self.fetch(file, range).await?;
+            let frames = match self.fetch(file, range.clone()).await {
+                Err(Errno::EIO) if losses < IMPORT_ATTEMPTS => {
+                    losses += 1;
+                    self.fetch_lost(import, (file, version), range).await?;
+                    continue;
+                }
+                frames => frames?,
+            };
             // else what was read is of a version whose bytes may not be there
             if file.state.borrow().entry.truncations == version {
                 self.counters.read_bytes.add(bytes as u64);
                 return Ok(FileReply::Data { frames, bytes });
             }
+        }
+    }
+
+    /// Has a range that cannot be read brought to the I/O servers again; EIO where that does not help.
+    async fn fetch_lost(
+        &self,
+        import: u32,
+        (file, version): (&Rc<File>, u32),
+        range: Range<u64>,
+    ) -> Result<(), Errno> {
+        match self.imports.report_lost(import, (file.id, version), range).await {
+            Ok(true) => self.refresh(file).await,
+            _ => Err(Errno::EIO),
         }
     }
 

@@ -6,6 +6,7 @@
 
 use crate::limits::*;
 use crate::origin::{Listed, Made, New, Place, changes, version, version_before};
+use crate::pieces::is_lost;
 use crate::protocol::{Change, Changed, Version, Written};
 use crate::service::{As, Foreign, Service};
 use names::{Final, ListingEntry, WRITE, Who};
@@ -147,6 +148,11 @@ impl Service {
         let stored = match file.is_alone(&wcc) {
             true => self.overwrite(file, offset, &data[..count]).await,
             false => Ok(()),
+        };
+        // where it is cached is lost: the origin has it
+        let stored = match stored {
+            Err(errno) if is_lost(errno) => self.begin_anew(file).await,
+            stored => stored,
         };
         match stored {
             Ok(()) => self.take_over(file, &wcc, asked).await?,

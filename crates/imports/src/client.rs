@@ -3,7 +3,7 @@
 use crate::limits::*;
 use crate::protocol::{
     CHANGE, CHECK, CHECK_LISTED, Change, Changed, Check, CheckListed, Compared, FETCH, Fetch,
-    Import, Said, WRITE, Written, record_name,
+    Import, LOST, Said, WRITE, Written, record_name,
 };
 use endpoint::{Frame, FrameMut};
 use names::Who;
@@ -168,6 +168,24 @@ impl Client {
             }
         }
         Ok(())
+    }
+
+    /// Bytes of a range that was fetched cannot be read. Whether they are to be had again, under another version: the
+    /// importer finds that out.
+    pub async fn report_lost(
+        &self,
+        import: u32,
+        (file, truncations): (FileId, u32),
+        range: Range<u64>,
+    ) -> Result<bool, Errno> {
+        for piece in range.start / PIECE_BYTES..=(range.end - 1) / PIECE_BYTES {
+            let fetch = Fetch { import, file, truncations, piece };
+            if self.call(import, LOST, &fetch).await? {
+                self.whole.borrow_mut().remove(&file);
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     async fn call(&self, import: u32, op: u16, body: &impl Message) -> Result<bool, Errno> {

@@ -3,7 +3,7 @@
 use crate::client::alloc;
 use crate::limits::*;
 use crate::origin::version;
-use crate::pieces::Next;
+use crate::pieces::{Next, is_lost};
 use crate::service::{Foreign, Service};
 use endpoint::Frame;
 use std::ops::Range;
@@ -117,7 +117,18 @@ impl Service {
         // before they are there, so that there is never too much
         self.room.borrow_mut().take(file.id, data.len() as u64, size);
         self.make_room().await;
-        self.store(file, truncations, start, &data).await
+        match self.store(file, truncations, start, &data).await {
+            // where it belongs is lost
+            Err(errno) if is_lost(errno) => {
+                let anew = async {
+                    let version = file.state.borrow().pieces.version();
+                    if version == truncations { self.begin_anew(file).await } else { Ok(()) }
+                };
+                file.in_turn(anew).await?;
+                Err(Errno::ESTALE)
+            }
+            stored => stored,
+        }
     }
 
     /// Has bytes on stable storage of the I/O servers.
@@ -219,7 +230,7 @@ impl Service {
     }
 
     /// A column may have moved.
-    async fn learn_layout(&self, file: &Foreign, truncations: u32) -> Result<(), Errno> {
+    pub(crate) async fn learn_layout(&self, file: &Foreign, truncations: u32) -> Result<(), Errno> {
         let entry = self.names.get_attr(file.id).await?;
         if entry.truncations != truncations {
             return Err(Errno::ESTALE);

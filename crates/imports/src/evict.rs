@@ -1,11 +1,10 @@
 //! Makes room: the bytes of the files that were read least recently are taken from the I/O servers.
 
 use crate::mirror::names_of;
+use crate::pieces::is_lost;
 use crate::service::{Foreign, Service};
 use names::Who;
 use std::rc::Rc;
-use stripe::FileRef;
-use wire::limits::BLOCK_BYTES;
 use wire::{Errno, FileId, FileKind, SetAttr, SetTime};
 
 impl Service {
@@ -52,21 +51,13 @@ impl Service {
             file => file?,
         };
         let Some(reference) = self.reference(&file).await? else { return Ok(()) };
-        let used = self.objects.attributes(&reference).await?.used;
+        let used = match self.objects.attributes(&reference).await {
+            // never less than there is
+            Err(errno) if is_lost(errno) => file.state.borrow().size,
+            attributes => attributes?.used,
+        };
         self.room.borrow_mut().take(id, used, used);
         Ok(())
-    }
-
-    /// How the I/O servers are asked for a file; `None` where it has no bytes.
-    async fn reference(&self, file: &Foreign) -> Result<Option<FileRef>, Errno> {
-        let (layout, truncations) = {
-            let state = file.state.borrow();
-            (state.layout, state.pieces.version())
-        };
-        let Some(layout) = layout else { return Ok(None) };
-        let reference = FileRef { file: file.id, layout, truncations };
-        self.know_map(&reference).await?;
-        Ok(Some(reference))
     }
 
     /// Takes the bytes of a file away. Its generation is raised before, on stable storage: whoever was told of these
@@ -99,22 +90,5 @@ impl Service {
         file.state.borrow_mut().pieces.set_closed(false);
         file.changed.notify_all();
         emptied
-    }
-
-    async fn empty_objects(
-        &self,
-        file: &Foreign,
-        kept: &crate::protocol::Kept,
-        size: u64,
-    ) -> Result<(), Errno> {
-        self.keep(file, kept).await?;
-        self.sync(file).await?;
-        match self.reference(file).await? {
-            Some(reference) if size > 0 => {
-                let end = size.next_multiple_of(BLOCK_BYTES as u64);
-                self.objects.punch(&reference, 0..end).await
-            }
-            _ => Ok(()),
-        }
     }
 }

@@ -32,6 +32,7 @@ mod client;
 mod data;
 mod evict;
 pub mod limits;
+mod lost;
 mod mirror;
 mod origin;
 mod pieces;

@@ -39,6 +39,9 @@ pub const ANSWER_SPAN: Duration = Duration::from_secs(20);
 pub const IMPORTER_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a client waits for an importer that is there: for the listing of a large directory.
 pub const CHECK_PATIENCE: Duration = Duration::from_secs(300);
+/// Pause before all of a file is fetched again, because pieces were lost, for the second time: a disk may lose what is
+/// written to it at once.
+pub const ANEW_PAUSE: Duration = Duration::from_secs(10);
 /// Pause before an importer that is away is asked again.
 pub const CLIENT_PAUSE: Duration = Duration::from_millis(100);
 /// How long the importer waits for an origin that does not answer before calls fail with EHOSTDOWN.

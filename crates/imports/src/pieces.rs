@@ -6,6 +6,12 @@
 
 use crate::runs::Runs;
 use std::collections::BTreeSet;
+use wire::Errno;
+
+/// Whether bytes are lost that such an error is of: damage, a disk that is gone, or one that its server does not serve.
+pub(crate) fn is_lost(errno: Errno) -> bool {
+    matches!(errno, Errno::EIO | Errno::ENXIO | Errno::ENODEV)
+}
 
 /// The next step of a reader of a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

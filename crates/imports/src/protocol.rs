@@ -6,6 +6,7 @@
 //! | FETCH | import 4, file 8, truncate generation 4, piece 8 | whether all of the file is there 1 |
 //! | WRITE | import 4, user 4, group 4, bytes 4, file 8, offset 8 | yes 1 |
 //! | CHANGE | import 4, user 4, group 4, bytes 4 | yes 1 |
+//! | LOST | as FETCH | whether the file is another version now 1 |
 //! | CHECK_LISTED | import 4, directory 8, count 4 | whether any has changed 1, which were compared 32 |
 //!
 //! With WRITE comes the data, with CHANGE a [`Change`], so many bytes of either; behind them come the user's
@@ -30,6 +31,9 @@ pub const CHANGE: u16 = 4;
 
 /// Has files of a directory compared with the origin's, which is asked for many of them at once.
 pub const CHECK_LISTED: u16 = 5;
+
+/// Says that bytes of a piece that was brought cannot be read; whether they are to be had under another version now.
+pub const LOST: u16 = 6;
 
 /// Extended attribute of a foreign file: [`Kept`].
 pub const ORIGIN: &[u8] = b"trusted.trapeze.origin";
@@ -224,7 +228,6 @@ impl<'a> Field<'a> for Kept {
         Ok(Kept { handle, version, truncations, whole, there })
     }
 }
-fields!(Kept { handle, version, truncations, whole });
 
 #[cfg(test)]
 mod tests {

@@ -2,9 +2,9 @@
 
 use crate::limits::*;
 use crate::origin::{Origin, changes, version, version_before};
-use crate::pieces::Pieces;
+use crate::pieces::{Pieces, is_lost};
 use crate::protocol::{
-    CHANGE, CHECK, CHECK_LISTED, Check, FETCH, Fetch, Kept, ORIGIN, Said, Version, WRITE,
+    CHANGE, CHECK, CHECK_LISTED, Check, FETCH, Fetch, Kept, LOST, ORIGIN, Said, Version, WRITE,
 };
 use crate::room::Room;
 use crate::runs::Runs;
@@ -91,6 +91,8 @@ pub(crate) struct State {
     pub shown: Option<(Version, Time)>,
     /// When the origin answered the last change of ours.
     changed: Option<Time>,
+    /// When all of it began anew last because pieces were lost.
+    pub anew: Option<Time>,
     /// The last comparison's end.
     last: Result<(), Errno>,
     /// The manager may lose its truncate generation by a power cut.
@@ -143,6 +145,7 @@ impl Foreign {
             asked: None,
             shown: None,
             changed: None,
+            anew: None,
             last: Ok(()),
             unsynced: true,
             told_size: entry.attr.size,
@@ -297,6 +300,11 @@ impl Service {
                 self.check_own(fetch.import)?;
                 self.fetch(fetch.file, fetch.truncations, fetch.piece).await?
             }
+            LOST => {
+                let lost = Fetch::decode(&request.body).map_err(|_| Errno::EPROTO)?;
+                self.check_own(lost.import)?;
+                self.note_lost(lost.file, lost.truncations, lost.piece).await?
+            }
             WRITE => self.serve_write(request).await.map(|()| true)?,
             CHANGE => self.serve_change(request).await.map(|()| true)?,
             _ => return Err(Errno::EOPNOTSUPP),
@@ -406,7 +414,14 @@ impl Service {
         fattr: &Fattr,
         now: Version,
     ) -> Result<(), Errno> {
-        let entry = self.names.set_attr(&Who::ROOT, file.id, changes(fattr), false).await?;
+        let set = self.names.set_attr(&Who::ROOT, file.id, changes(fattr), false).await;
+        let entry = match set {
+            Err(errno) if file.kind == FileKind::Regular && is_lost(errno) => {
+                self.begin_anew(file).await?;
+                self.names.set_attr(&Who::ROOT, file.id, changes(fattr), false).await?
+            }
+            set => set?,
+        };
         let kept = {
             let mut state = file.state.borrow_mut();
             state.begin_generation(&entry);

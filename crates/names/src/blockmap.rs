@@ -13,6 +13,7 @@
 use crate::keys::{self, Table};
 use crate::limits::{FRAGMENTS_MAX, LINEAGE_EPOCHS_SHIFT};
 use crate::permissions::Who;
+use crate::servers::homes_of;
 use crate::transaction::Transaction;
 use wire::field::encoded;
 use wire::{BlockMap, Errno, FileId, Fragment, Home, Layout, Placement};
@@ -78,6 +79,35 @@ impl Transaction<'_> {
         inode.touch(self.now);
         self.put_inode(&inode);
         Ok(())
+    }
+
+    /// The layout with columns, a bit for each, on other disks than these are on: where there are any, on such as have
+    /// no column of the file yet.
+    pub(crate) fn replaced(
+        &self,
+        file: FileId,
+        layout: &Layout,
+        epoch: u32,
+        columns: u32,
+    ) -> Result<Layout, Errno> {
+        let is_lost = |column: &u16| columns >> column & 1 == 1;
+        let lost: Vec<u16> = (0..layout.width()).filter(is_lost).collect();
+        let usable = |home: &Home| lost.iter().all(|column| layout.home(*column) != *home);
+        let mut homes: Vec<Home> = homes_of(self.servers).into_iter().filter(usable).collect();
+        let is_new = |home: &Home| layout.homes().all(|known| known != *home);
+        if homes.iter().any(is_new) {
+            homes.retain(is_new);
+        }
+        if homes.is_empty() {
+            return Err(Errno::EHOSTDOWN);
+        }
+        let turns = (file.serial() % homes.len() as u64) as usize;
+        let mut next = homes.into_iter().cycle().skip(turns);
+        lost.into_iter()
+            .try_fold(layout.with_epoch(epoch), |layout, column| {
+                layout.with_home(epoch, column, next.next()?)
+            })
+            .ok_or(Errno::EINVAL)
     }
 
     /// As [`set_layout`](Transaction::set_layout) with columns that were added: everything from byte `size` on is in

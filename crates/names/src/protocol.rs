@@ -229,14 +229,13 @@ operations! {
     SetXattr = 31 once { who: Who<'a>, file: FileId, name: &'a [u8], value: &'a [u8], flags: u32 }
     RemoveXattr = 32 once { who: Who<'a>, file: FileId, name: &'a [u8] }
     SetDirectoryLayout = 33 once { who: Who<'a>, file: FileId, policy: Policy }
-    SetLock = 34 once {
-        file: FileId, owner: u64, whole_file: bool, lock: Lock, reclaim: bool,
-    }
+    SetLock = 34 once { file: FileId, owner: u64, whole_file: bool, lock: Lock, reclaim: bool }
     TakeOverLock = 55 once { file: FileId, owner: u64, lock: Lock }
     Claim = 36 once { claims: Vec<Claim>, first: Option<u64>, last: Option<u64> }
     Leave = 38 once {}
     AddColumns = 37 once { who: Who<'a>, file: FileId, homes: Vec<Home> }
     MoveColumn = 39 once { who: Who<'a>, file: FileId, column: u16, home: Home, rate: u64 }
+    ReplaceColumns = 63 once { who: Who<'a>, file: FileId, columns: u32 }
     Retire = 40 once { who: Who<'a>, server: NodeId, retired: bool }
     Restore = 41 once { who: Who<'a>, home: Home, file: FileId, column: u16 }
     Purge = 42 once { who: Who<'a>, home: Home, file: FileId, column: u16 }
@@ -319,7 +318,8 @@ impl Operation<'_> {
             KeepAlive { .. } | Sync { .. } => false,
             WithWcc { operation, .. } => operation.takes_room(),
             // The way out for bytes on the disks.
-            MoveColumn { .. } | Retire { .. } | Restore { .. } | Purge { .. } => false,
+            MoveColumn { .. } | ReplaceColumns { .. } | Retire { .. } => false,
+            Restore { .. } | Purge { .. } => false,
             CompareAll { .. } => false,
             Lookup { .. } | LookupIn { .. } | GetAttr { .. } | Access { .. } | ReadLink { .. } => {
                 false
@@ -407,6 +407,7 @@ impl Operation<'_> {
             | AddColumns { file, .. }
             | Compare { file }
             | AcceptLost { file, .. }
+            | ReplaceColumns { file, .. }
             | MoveColumn { file, .. } => Some(*file),
             Space {} | KeepAlive {} | Sync { .. } | Leave {} | Claim { .. } => None,
             SetSwitching { .. } | Switching {} => None,

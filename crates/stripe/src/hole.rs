@@ -105,6 +105,10 @@ impl Inner {
         self.note_change(&object, head);
         self.recent.borrow_mut().note(object.spot(), ask.offset..(first + count) * BLOCK);
         self.punch_file(&object).await?;
+        if first == 0 && end == object.state.borrow().blocks() {
+            // No block of it is left that could be damaged.
+            self.disk(&object).damaged.borrow_mut().remove(&object.id);
+        }
         Ok(ObjectReply { order, stable: true, ..self.describe(&object) })
     }
 

@@ -566,6 +566,18 @@ impl Client {
         decoded(self.ask(operation, SMALL).await?)
     }
 
+    /// Begins columns of a file of an import, a bit for each, anew on other disks, without what they had: their disks
+    /// are lost. Its importer's, once it has raised the truncate generation.
+    pub async fn replace_columns(
+        &self,
+        who: &Who<'_>,
+        file: FileId,
+        columns: u32,
+    ) -> Result<Entry, Errno> {
+        let operation = Operation::ReplaceColumns { who: *who, file, columns };
+        decoded(self.ask(operation, SMALL).await?)
+    }
+
     /// Moves the blocks of one column to another disk, while the file is read and written, at most `rate` bytes a
     /// second; 0 is as fast as it goes. Waits until it is done, however long. Root's.
     pub async fn move_column(

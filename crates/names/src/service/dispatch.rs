@@ -99,6 +99,10 @@ impl<O: Objects> Service<O> {
                 let asker = Asker { client, call, who };
                 self.move_column(asker, *file, *column, *home, *rate).await
             }
+            Operation::ReplaceColumns { who, file, columns } => {
+                let asker = Asker { client, call, who };
+                self.soon_alone(*file, self.replace_columns(asker, *file, *columns)).await
+            }
             Operation::Backup { who, snapshot, of_members, after } => {
                 self.back_up(who, *snapshot, *of_members, after).await
             }

@@ -144,6 +144,31 @@ impl<O: Objects> Service<O> {
         self.alone(file, self.end_move(asker, before, layout, column)).await
     }
 
+    /// Begins columns, a bit for each, anew on other disks, without what they had: of a file of an import, whose
+    /// importer has raised the truncate generation before, and brings the bytes again. Their old disks are not asked.
+    pub(super) async fn replace_columns(
+        self: &Rc<Self>,
+        asker: Asker<'_>,
+        file: FileId,
+        columns: u32,
+    ) -> Encoded {
+        let entry = self.manager.borrow().read(0, |t| t.get_attr(file))?;
+        if !asker.call.imports || entry.attr.import().is_none() {
+            return Err(Errno::EROFS);
+        }
+        let before = self.objects_of(file)?.ok_or(Errno::ESTALE)?;
+        let _moving = self.hold_layout(file).ok_or(Errno::EBUSY)?;
+        let epoch = self.fence(asker.who, file).await?;
+        let replaced = |t: &Transaction<'_>| t.replaced(file, &before.layout, epoch, columns);
+        let layout = self.manager.borrow().read(0, replaced)?;
+        let there = ObjectsOf { layout, ..before };
+        self.set_layout(&there).await?;
+        if layout.placement == Placement::Map {
+            self.describe_layout(&there, &self.fragments_of(&before)?).await?;
+        }
+        self.commit_layout(asker, file, |t| t.set_layout(file, layout)).await
+    }
+
     /// Every object knows the layout's epoch.
     pub(super) async fn set_layout(&self, objects: &ObjectsOf) -> Result<(), Errno> {
         self.objects.set_layout(objects).await.map_err(of_object)
