@@ -22,6 +22,7 @@ mod idle_memory;
 mod imports;
 mod interrupted;
 mod kernel_client;
+mod kernel_server;
 mod locks;
 mod managers;
 mod memory;

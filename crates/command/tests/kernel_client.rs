@@ -8,7 +8,7 @@ use rig::{lacking, skip};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use trapeze::children::Process;
 
@@ -29,7 +29,7 @@ const PROGRAMS: [&str; 10] = [
     "rpc.statd",
 ];
 
-fn lacks_a_guest() -> bool {
+pub fn lacks_a_guest() -> bool {
     if !rustix::process::geteuid().is_root() {
         skip("only root may make a network namespace");
         return true;
@@ -43,7 +43,8 @@ fn lacks_a_guest() -> bool {
     !kernel || PROGRAMS.into_iter().any(lacks)
 }
 
-fn run(command: &mut Command) {
+/// Runs a command that must succeed.
+pub fn run(command: &mut Command) {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
@@ -92,7 +93,13 @@ impl Drop for Network {
     }
 }
 
-fn guest_dir() -> PathBuf {
+/// Emulated guests side by side would be too slow.
+pub fn one_guest() -> MutexGuard<'static, ()> {
+    static ONE_GUEST: Mutex<()> = Mutex::new(());
+    ONE_GUEST.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub fn guest_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/guest")
 }
 
@@ -144,9 +151,7 @@ fn told(dir: &Path, arguments: &[&str]) -> String {
 /// The guest's tests pass on what this kind of server serves of the cluster, while the server is killed and started;
 /// the status after that.
 fn passes(kind: &str, dir: &Path, tests: &str) -> String {
-    // emulated guests side by side would be too slow
-    static ONE_GUEST: Mutex<()> = Mutex::new(());
-    let _one = ONE_GUEST.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one = one_guest();
     let guest = dir.with_file_name("guest");
     run(Command::new("bash").arg(guest_dir().join("build.sh")).arg(&guest));
     let network = Network::new(kind);
