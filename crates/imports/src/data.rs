@@ -36,7 +36,10 @@ impl Service {
             };
             match next {
                 Next::Read => break,
-                Next::Changed => return Err(Errno::ESTALE),
+                Next::Changed => {
+                    self.learn_generation(&file, truncations).await?;
+                    return Err(Errno::ESTALE);
+                }
                 Next::Wait => changed.await,
                 Next::Fetch => self.fetch_now(&file, truncations, piece).await?,
             }
@@ -227,6 +230,24 @@ impl Service {
             self.objects.learn_map(reference.file, epoch, &fragments);
         }
         Ok(())
+    }
+
+    /// A client knows this truncate generation of the manager. Where the importer does not, an answer of the manager's
+    /// was lost: nothing is there of it.
+    async fn learn_generation(&self, file: &Foreign, truncations: u32) -> Result<(), Errno> {
+        let is_behind = |of: u32| file.state.borrow().pieces.version() < of;
+        if !is_behind(truncations) {
+            return Ok(());
+        }
+        file.in_turn(async {
+            let entry = self.names.get_attr(file.id).await?;
+            if is_behind(entry.truncations) {
+                file.state.borrow_mut().begin_generation(&entry);
+                file.forget_version();
+            }
+            Ok(())
+        })
+        .await
     }
 
     /// A column may have moved.

@@ -93,10 +93,10 @@ impl Service {
     async fn begin_all(&self, file: &Rc<Foreign>) -> Result<(), Errno> {
         let before = self.reference(file).await?.ok_or(Errno::EINVAL)?;
         let raised = self.raise(file).await;
-        if let Err(errno) = raised
-            && !is_lost(errno)
-        {
-            return Err(errno);
+        match &raised {
+            Ok(entry) => self.begin_closed(file, entry),
+            Err(errno) if is_lost(*errno) => {}
+            Err(errno) => return Err(*errno),
         }
         let lost = self.losses(&before).await?;
         let entry = match lost.disks {
