@@ -144,7 +144,7 @@ impl Service {
         let written = self.origin.write(caller, (&handle, offset), data).await;
         file.note_changed(self.cx.now());
         // it may have been executed
-        let (count, wcc) = written.inspect_err(|_| file.doubt())?;
+        let (count, wcc) = written.inspect_err(|_| file.doubt(self.cx.now()))?;
         let stored = match file.is_alone(&wcc) {
             true => self.overwrite(file, offset, &data[..count]).await,
             false => Ok(()),
@@ -198,7 +198,7 @@ impl Service {
         match file.is_alone(wcc) {
             true => file.note_own(&after),
             false if file.kind == FileKind::Directory => {
-                file.doubt();
+                file.doubt(self.cx.now());
                 return Ok(());
             }
             false => self.renew(file, &after, version(&after)).await?,
@@ -252,7 +252,7 @@ impl Service {
             let asked = self.cx.now();
             let set = self.origin.set_attributes(caller, &file.handle(), changes).await;
             file.note_changed(self.cx.now());
-            let wcc = set.inspect_err(|_| file.doubt())?;
+            let wcc = set.inspect_err(|_| file.doubt(self.cx.now()))?;
             match wcc.after {
                 Some(after) if changes.size.is_some() && file_kind(after.kind) == file.kind => {
                     self.renew(&file, &after, version(&after)).await?;
@@ -278,7 +278,7 @@ impl Service {
             .in_turn(async {
                 let (asked, handle) = (self.cx.now(), directory.handle());
                 let new = self.origin.make(caller, (&handle, name), &made).await;
-                let new = new.inspect_err(|_| directory.doubt())?;
+                let new = new.inspect_err(|_| directory.doubt(self.cx.now()))?;
                 let wcc = new.wcc;
                 let mut listed = self.listed((&handle, name), new).await?;
                 if let Some(permissions) = permissions {
@@ -371,7 +371,7 @@ impl Service {
             .in_turn(async {
                 let (asked, handle) = (self.cx.now(), directory.handle());
                 let removed = self.origin.remove(caller, (&handle, name), is_directory).await;
-                let wcc = removed.inspect_err(|_| directory.doubt())?;
+                let wcc = removed.inspect_err(|_| directory.doubt(self.cx.now()))?;
                 let shown = self.hide(parent, name).await;
                 self.names_changed(&directory, shown, &wcc, asked).await;
                 Ok(())
@@ -415,8 +415,8 @@ impl Service {
         let asked = self.cx.now();
         let (from, to) = (source.handle(), target.handle());
         let renamed = self.origin.rename(caller, (&from, name), (&to, new_name)).await;
-        let [from, to] =
-            renamed.inspect_err(|_| [source, target].iter().for_each(|it| it.doubt()))?;
+        let [from, to] = renamed
+            .inspect_err(|_| [source, target].iter().for_each(|it| it.doubt(self.cx.now())))?;
         // two names of one file stay as they are (RFC 1813 section 3.3.14)
         let is_shown = match is_unchanged(&from) && is_unchanged(&to) {
             true => Err(Errno::ESTALE),
@@ -455,7 +455,7 @@ impl Service {
             .in_turn(async {
                 let (asked, handle) = (self.cx.now(), file.handle());
                 let linked = self.origin.link(caller, &handle, (&directory.handle(), name)).await;
-                let linked = linked.inspect_err(|_| directory.doubt())?;
+                let linked = linked.inspect_err(|_| directory.doubt(self.cx.now()))?;
                 let attributes = match linked.attributes {
                     Some(attributes) => attributes,
                     None => self.origin.attributes(&handle).await?,
@@ -463,7 +463,7 @@ impl Service {
                 let listed = Listed { name: name.to_vec(), handle: handle.into(), attributes };
                 let shown = self.show(parent, &listed, asked).await;
                 self.names_changed(&directory, shown, &linked.wcc, asked).await;
-                file.doubt();
+                file.doubt(self.cx.now());
                 Ok(())
             })
             .await

@@ -165,7 +165,7 @@ impl Service {
         match self.names.sync().await {
             Err(Errno::ESTALE) => {
                 self.forget_all();
-                file.doubt();
+                file.doubt(self.cx.now());
                 return Err(Errno::ESTALE);
             }
             result => result?,
@@ -192,7 +192,7 @@ impl Service {
             };
             let is_known = version(&attributes) == known;
             if !is_known || read.data.is_empty() || read.data.len() > count as usize {
-                file.doubt();
+                file.doubt(self.cx.now());
                 return Err(if is_known { Errno::EIO } else { Errno::ESTALE });
             }
             data.extend_from_slice(&read.data);

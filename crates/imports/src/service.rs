@@ -231,6 +231,7 @@ impl Foreign {
     pub fn forget_version(&self) {
         let mut state = self.state.borrow_mut();
         (state.kept.version, state.asked, state.unflushed) = (Version::default(), None, None);
+        state.shown = None;
     }
 
     /// Pieces of all of it.
@@ -238,9 +239,22 @@ impl Foreign {
         self.state.borrow().size.div_ceil(PIECE_BYTES)
     }
 
-    /// The origin is to be asked before anything is believed.
-    pub fn doubt(&self) {
-        self.state.borrow_mut().asked = None;
+    /// The origin is to be asked, after this time, before anything is believed.
+    pub fn doubt(&self, now: Time) {
+        let mut state = self.state.borrow_mut();
+        (state.asked, state.shown, state.changed) = (None, None, Some(now));
+    }
+
+    /// Whether the manager shows this version.
+    pub fn has_version(&self, version: Version) -> bool {
+        let state = self.state.borrow();
+        state.kept.version == version || state.shown.is_some_and(|(shown, _)| shown == version)
+    }
+
+    /// Whether the origin has answered what it was asked later than this.
+    pub fn is_known_since(&self, asked: Time) -> bool {
+        let state = self.state.borrow();
+        state.asked.max(state.shown.map(|(_, at)| at)) > Some(asked)
     }
 
     /// The origin said so at this time.
@@ -401,7 +415,9 @@ impl Service {
 
     /// Lists a directory anew.
     async fn list(&self, file: &Rc<Foreign>, fattr: &Fattr, now: Version) -> Result<(), Errno> {
-        let handle = file.state.borrow().kept.handle.clone();
+        let handle = file.handle();
+        // the manager gives times of its own to a directory whose names change
+        file.state.borrow_mut().shown = None;
         self.mirror(file.id, &handle).await?;
         self.renew(file, fattr, now).await
     }

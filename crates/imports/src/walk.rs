@@ -6,10 +6,11 @@
 //! ```
 //!
 //! The last part of a directory that was asked for is remembered, and where it ended: a client that lists page by page
-//! finds its next page there or in the next part. Files that are not found soon are asked for one by one, so that a
-//! listing never costs more calls than without this.
+//! finds its next page there or in the next part. Files that are not found soon are asked for one by one: a page never
+//! costs more than [`MISSES_MAX`] calls more than without this.
 //!
-//! Invariant: what a part says is believed from the time when it was asked for, as any other attributes.
+//! Invariants: what a part says is believed from the time when it was asked for, as any other attributes; it never
+//! replaces what the origin said later.
 
 use crate::limits::*;
 use crate::origin::{Position, changes, version};
@@ -112,7 +113,8 @@ impl Service {
         state.unflushed.is_none() && at.is_some_and(|at| self.is_young(at, arrived))
     }
 
-    /// Asks for parts of the directory as long as each spares more calls than it is.
+    /// Asks for parts of the directory as long as they spare more calls than they are. Parts without wanted files are
+    /// those of another client's place in the directory, or of another order than ours: few of them are asked for.
     async fn walk(
         &self,
         directory: &Rc<Foreign>,
@@ -126,39 +128,50 @@ impl Service {
         if is_young {
             self.use_part(&walk, wanted, compared).await?;
         }
-        let (mut parts, handle) = (0, directory.handle());
-        while wanted.len() > LISTED_MIN * (parts + 1) && self.origin.lists_attributes() {
-            match self.next_part(&walk, &handle, wanted).await {
-                Ok(()) => self.use_part(&walk, wanted, compared).await?,
-                // a cookie of before a change of the directory
-                Err(Errno::EINVAL) => *walk.part.borrow_mut() = Seen::default(),
-                Err(errno) => return Err(errno),
+        let (mut misses, handle) = (0, directory.handle());
+        while wanted.len() > LISTED_MIN && misses < MISSES_MAX && self.origin.lists_attributes() {
+            let before = wanted.len();
+            let from = self.next_part(&walk, &handle, wanted).await?;
+            if from.is_some() {
+                self.use_part(&walk, wanted, compared).await?;
             }
-            parts += 1;
+            if before - wanted.len() <= LISTED_MIN {
+                misses += 1;
+            }
+            // another listing ended there, or the directory has changed: this one may have begun
+            let is_elsewhere = misses == 1 && before == wanted.len();
+            if from.is_none_or(|from| is_elsewhere && from != Position::default()) {
+                *walk.part.borrow_mut() = Seen::default();
+            }
         }
         Ok(())
     }
 
-    /// Asks for the part that begins with a wanted file, where that is known, or else the one behind the last.
-    async fn next_part(&self, walk: &Walk, handle: &[u8], wanted: &[Wanted]) -> Result<(), Errno> {
+    /// Asks for the part that begins with a wanted file, where that is known, or else the one behind the last; where it
+    /// begins. `None` where the directory has changed and has no such part.
+    async fn next_part(
+        &self,
+        walk: &Walk,
+        handle: &[u8],
+        wanted: &[Wanted],
+    ) -> Result<Option<Position>, Errno> {
         let from = {
             let part = walk.part.borrow();
             let before = |it: &Wanted| part.entries.get(&*it.file.handle()).map(|(_, at)| *at);
             wanted.iter().find_map(before).unwrap_or(part.next)
         };
         let asked = self.cx.now();
-        let part = self.origin.part(handle, from).await?;
-        let verifier = part.next.map_or(from.verifier, |next| next.verifier);
+        let Some(part) = self.origin.part(handle, from).await? else { return Ok(None) };
         let (mut entries, mut before) = (BTreeMap::new(), from);
         for entry in part.entries {
             if let Some((handle, attributes)) = entry.known {
                 entries.insert(handle, (attributes, before));
             }
-            before = Position { cookie: entry.cookie, verifier };
+            before = Position { cookie: entry.cookie, verifier: part.verifier };
         }
         let next = part.next.unwrap_or_default();
         walk.part.replace(Seen { asked: Some(asked), entries, next });
-        Ok(())
+        Ok(Some(from))
     }
 
     /// Compares the wanted files that are in the part; the others remain.
@@ -194,7 +207,8 @@ impl Service {
         Ok(())
     }
 
-    /// Takes over what a part says of a file: whether it has changed; `None` where a change of ours has come after it.
+    /// Takes over what a part says of a file: whether it has changed. `None` where a change of ours has come after it,
+    /// or another answer: which of the two is newer is not known, and the origin is to be asked again.
     pub(crate) async fn learn_listed(
         &self,
         file: &Rc<Foreign>,
@@ -204,6 +218,14 @@ impl Service {
         file.in_turn(async {
             if file.is_outdated(asked) {
                 return Ok(None);
+            }
+            if file.is_known_since(asked) {
+                if !file.has_version(version(fattr)) {
+                    file.state.borrow_mut().asked = None;
+                    return Ok(None);
+                }
+                self.flush(file).await?;
+                return Ok(Some(true));
             }
             if file.kind == FileKind::Directory {
                 return self.show_directory(file, fattr, asked).await.map(Some);
@@ -247,7 +269,11 @@ impl Service {
         };
         if is_listed {
             file.note_asked(asked);
-        } else if !is_shown {
+        } else {
+            // names of another version are not believed beside these times
+            file.state.borrow_mut().asked = None;
+        }
+        if !is_listed && !is_shown {
             self.names.set_attr(&Who::ROOT, file.id, changes(fattr), false).await?;
         }
         file.state.borrow_mut().shown = Some((now, asked));

@@ -1,7 +1,9 @@
 //! Imports of exports of other servers: of a cluster of ours, which counts what is asked of it.
 
 mod ganesha;
+mod hostile;
 mod listing;
+mod scripted;
 mod telling;
 mod writes;
 

@@ -2,10 +2,13 @@
 //! section 3.3.17, NFS3ERR_NOTSUPP), names by READDIR, and a LOOKUP of each.
 
 use super::{Origin, failure};
-use crate::limits::{LISTING_BYTES, NAMES_AT_ONCE};
+use crate::limits::{
+    LISTING_ATTEMPTS, LISTING_BYTES, LISTING_PAUSE, NAMES_AGAIN_MAX, NAMES_AT_ONCE, NAMES_MAX,
+};
 use nfs::v3::{
     Args, DirOpArgs, Fattr, Handle, Outcome, Path, ReaddirArgs, ReaddirplusArgs, Results, Status,
 };
+use std::collections::BTreeSet;
 use wire::Errno;
 use wire::limits::NAME_BYTES_MAX;
 
@@ -37,6 +40,8 @@ pub(crate) struct Part {
     pub entries: Vec<Entry>,
     /// Where the next one begins; `None` at the end.
     pub next: Option<Position>,
+    /// What the cookies of its entries are valid under.
+    pub verifier: [u8; 8],
 }
 
 impl Origin {
@@ -63,19 +68,29 @@ impl Origin {
         !self.lists_names_only.get()
     }
 
-    /// All names of a directory that ours can have, with handles and attributes.
+    /// All names of a directory that ours can have, with handles and attributes. EAGAIN where the directory changes so
+    /// often that the origin knows its own cookies no more.
     pub(crate) async fn list(&self, dir: &[u8]) -> Result<Vec<Listed>, Errno> {
-        let (mut all, mut bare) = (Vec::new(), Vec::new());
-        let mut at = Some(Position::default());
-        while let Some(from) = at {
-            let part = self.part(dir, from).await?;
-            for Entry { name, known, .. } in part.entries {
-                match known {
-                    Some((handle, attributes)) => all.push(Listed { name, handle, attributes }),
-                    None => bare.push(name),
-                }
+        let mut attempts = 0;
+        let entries = loop {
+            if let Some(entries) = self.entries(dir).await? {
+                break entries;
             }
-            at = part.next;
+            attempts += 1;
+            if attempts == LISTING_ATTEMPTS {
+                self.report(
+                    "a directory changes too often to be listed: the next request lists it again",
+                );
+                return Err(Errno::EAGAIN);
+            }
+            self.cx.sleep(LISTING_PAUSE).await;
+        };
+        let (mut all, mut bare) = (Vec::new(), Vec::new());
+        for Entry { name, known, .. } in entries {
+            match known {
+                Some((handle, attributes)) => all.push(Listed { name, handle, attributes }),
+                None => bare.push(name),
+            }
         }
         for some in bare.chunks(NAMES_AT_ONCE) {
             let found = node::all(some.iter().map(|name| self.look_up(dir, name))).await;
@@ -86,8 +101,37 @@ impl Origin {
         Ok(all)
     }
 
-    /// A part of a directory, with attributes if the origin lists them.
-    pub(crate) async fn part(&self, dir: &[u8], from: Position) -> Result<Part, Errno> {
+    /// The entries of all parts, each name once; `None` where a part is not to be had because the directory has changed
+    /// since the part before it. EFBIG where there are too many, EIO where they come again and again.
+    async fn entries(&self, dir: &[u8]) -> Result<Option<Vec<Entry>>, Errno> {
+        let (mut all, mut different) = (Vec::new(), 0);
+        let mut at = Some(Position::default());
+        while let Some(from) = at {
+            let Some(part) = self.part(dir, from).await? else { return Ok(None) };
+            all.extend(part.entries);
+            at = part.next;
+            if all.len() > 2 * different + NAMES_AGAIN_MAX {
+                keep_last(&mut all);
+                if all.len() <= different {
+                    self.report("a listing of a directory goes round in circles");
+                    return Err(Errno::EIO);
+                }
+                different = all.len();
+            }
+            if all.len() > NAMES_MAX {
+                self.report(&format!(
+                    "a directory has more than {NAMES_MAX} names and cannot be shown"
+                ));
+                return Err(Errno::EFBIG);
+            }
+        }
+        keep_last(&mut all);
+        Ok(Some(all))
+    }
+
+    /// A part of a directory, with attributes if the origin lists them; `None` where the directory has changed, and the
+    /// position is none of it any more.
+    pub(crate) async fn part(&self, dir: &[u8], from: Position) -> Result<Option<Part>, Errno> {
         if self.lists_attributes() {
             match self.part_with_attributes(dir, from).await {
                 Err(Errno::EOPNOTSUPP) => self.lists_names_only.set(true),
@@ -97,7 +141,11 @@ impl Origin {
         self.part_of_names(dir, from).await
     }
 
-    async fn part_with_attributes(&self, dir: &[u8], from: Position) -> Result<Part, Errno> {
+    async fn part_with_attributes(
+        &self,
+        dir: &[u8],
+        from: Position,
+    ) -> Result<Option<Part>, Errno> {
         let Position { cookie, verifier } = from;
         let (dir, dircount, maxcount) = (Handle(dir), LISTING_BYTES, LISTING_BYTES);
         let args = ReaddirplusArgs { dir, cookie, verifier, dircount, maxcount };
@@ -108,14 +156,14 @@ impl Origin {
                     let known = handle.zip(entry.attributes);
                     Entry { name: entry.name.0.to_vec(), known, cookie: entry.cookie }
                 });
-                Part::new(from, entries.collect(), (ok.verifier, ok.eof))
+                Part::new(from, entries.collect(), (ok.verifier, ok.eof)).map(Some)
             }
-            other => Err(failure(&other)),
+            other => no_part(from, &other),
         })
         .await
     }
 
-    async fn part_of_names(&self, dir: &[u8], from: Position) -> Result<Part, Errno> {
+    async fn part_of_names(&self, dir: &[u8], from: Position) -> Result<Option<Part>, Errno> {
         let Position { cookie, verifier } = from;
         let args = ReaddirArgs { dir: Handle(dir), cookie, verifier, count: LISTING_BYTES };
         self.call(Args::Readdir(args), |results| match results {
@@ -124,32 +172,84 @@ impl Origin {
                     let name = entry.name.0.to_vec();
                     Entry { name, known: None, cookie: entry.cookie }
                 });
-                Part::new(from, entries.collect(), (ok.verifier, ok.eof))
+                Part::new(from, entries.collect(), (ok.verifier, ok.eof)).map(Some)
             }
-            other => Err(failure(&other)),
+            other => no_part(from, &other),
         })
         .await
     }
 }
 
 impl Part {
-    /// EIO where the listing would come to no end.
+    /// EIO where the listing would come to no end: there are more names, and no cookie to ask for them by.
     fn new(
         from: Position,
         mut entries: Vec<Entry>,
         (verifier, is_end): ([u8; 8], bool),
     ) -> Result<Part, Errno> {
-        let last = entries.last().map(|entry| entry.cookie).filter(|_| !is_end);
+        let last = entries.last().map(|entry| entry.cookie);
+        let next = match last {
+            _ if is_end => None,
+            Some(cookie) if cookie != from.cookie => Some(Position { cookie, verifier }),
+            _ => return Err(Errno::EIO),
+        };
         entries.retain(|entry| is_name(&entry.name));
-        match last {
-            Some(cookie) if cookie == from.cookie => Err(Errno::EIO),
-            last => Ok(Part { entries, next: last.map(|cookie| Position { cookie, verifier }) }),
-        }
+        Ok(Part { entries, next, verifier })
     }
+}
+
+/// Why there is no part.
+fn no_part(from: Position, results: &Results<'_>) -> Result<Option<Part>, Errno> {
+    match results.status() {
+        // the first part is asked for without a cookie
+        Status::BadCookie if from.cookie != 0 => Ok(None),
+        Status::BadCookie | Status::TooSmall => Err(Errno::EIO),
+        _ => Err(failure(results)),
+    }
+}
+
+/// Of a name that is listed twice, as one that was removed and made meanwhile, the later one holds.
+fn keep_last(entries: &mut Vec<Entry>) {
+    let mut seen = BTreeSet::new();
+    let is_last: Vec<bool> = entries.iter().rev().map(|entry| seen.insert(&*entry.name)).collect();
+    let mut is_last = is_last.into_iter().rev();
+    entries.retain(|_| is_last.next().expect("one for each"));
 }
 
 /// Whether a directory of ours can have the name, and it is not one that every directory has.
 fn is_name(name: &[u8]) -> bool {
     let fits = (1..=NAME_BYTES_MAX).contains(&name.len());
     fits && !name.contains(&0) && !name.contains(&b'/') && !matches!(name, b"." | b"..")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(name: &str, cookie: u64) -> Entry {
+        Entry { name: name.into(), known: None, cookie }
+    }
+
+    #[test]
+    fn of_names_that_are_listed_twice_the_later_ones_are_kept_in_their_order() {
+        let listed = [("b", 1), ("a", 2), ("c", 3), ("a", 4), ("b", 5)];
+        let mut entries = listed.map(|(name, cookie)| entry(name, cookie)).into();
+        keep_last(&mut entries);
+        let cookies: Vec<u64> = entries.iter().map(|entry| entry.cookie).collect();
+        assert_eq!(cookies, [3, 4, 5]);
+    }
+
+    #[test]
+    fn a_listing_that_comes_to_no_end_is_an_error() {
+        let from = Position { cookie: 7, verifier: [1; 8] };
+        let next = |entries, is_end| Part::new(from, entries, ([2; 8], is_end)).map(|it| it.next);
+        assert_eq!(
+            next(vec![entry("a", 8)], false),
+            Ok(Some(Position { cookie: 8, verifier: [2; 8] }))
+        );
+        assert_eq!(next(vec![entry("a", 8)], true), Ok(None));
+        assert_eq!(next(Vec::new(), true), Ok(None));
+        assert_eq!(next(vec![entry("a", 7)], false), Err(Errno::EIO));
+        assert_eq!(next(Vec::new(), false), Err(Errno::EIO));
+    }
 }

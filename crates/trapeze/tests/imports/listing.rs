@@ -3,12 +3,12 @@
 use super::*;
 use wire::Attr;
 
-const FILES: usize = 700;
+const FILES: usize = 400;
 const DIRECTORIES: usize = 20;
 
 /// Long enough for a test not to doubt what it has just learned.
 fn believing(origin: &Origin) -> Plan {
-    Plan { attributes: Duration::from_secs(12), ..origin.plan() }
+    Plan { attributes: Duration::from_secs(8), ..origin.plan() }
 }
 
 fn filled() -> Origin {
@@ -93,4 +93,26 @@ fn a_listing_after_a_restart_of_the_importer_costs_no_more() {
     assert_eq!(attributes(&mut ours).len(), FILES + DIRECTORIES);
     let calls = origin.all_calls() - before;
     assert!(calls * 20 < FILES as u64, "{calls} calls");
+}
+
+/// A listing shows times of directories, of which the names of before would be believed by who caches them.
+#[test]
+fn names_are_as_new_as_the_times_of_their_directory() {
+    let origin = Origin::start();
+    let mut theirs = origin.cluster.volume().unwrap();
+    theirs.make_directory(Path::new("/d"), 0o755).unwrap();
+    theirs.make_directory(Path::new("/d/sub"), 0o755).unwrap();
+    origin.write("/d/sub/one", b"1");
+    let cache = Cache::start(Plan { attributes: Duration::from_secs(4), ..origin.plan() });
+    let mut ours = cache.volume();
+    assert_eq!(names(&mut ours, "d"), ["sub"]);
+    // so that its names are believed for longer than those of the one above
+    thread::sleep(Duration::from_secs(2));
+    assert_eq!(names(&mut ours, "d/sub"), ["one"]);
+    origin.write("/d/sub/two", b"2");
+    origin.write("/d/late", b"3");
+    until("the directory above is listed again", || names(&mut ours, "d") == ["late", "sub"]);
+    let shown = ours.stat(Path::new(&at("d/sub"))).unwrap().mtime;
+    assert_eq!(shown, theirs.stat(Path::new("/d/sub")).unwrap().mtime);
+    assert_eq!(names(&mut ours, "d/sub"), ["one", "two"]);
 }
