@@ -183,6 +183,17 @@ fn a_full_disk_has_a_reserve_for_the_log() {
     });
 }
 
+/// Turns until an operation has come to its end.
+fn until_done(stores: &mut Stores) -> MetaDone {
+    loop {
+        stores.turn();
+        if let Some(done) = stores.next_done() {
+            break done;
+        }
+        std::thread::yield_now();
+    }
+}
+
 /// A log that was laid out has its room already; the one that is to be next gives its room back.
 #[test]
 fn a_full_disk_takes_the_spare_log_and_none_of_the_one_in_use() {
@@ -192,13 +203,7 @@ fn a_full_disk_takes_the_spare_log_and_none_of_the_one_in_use() {
         let spare = path.join("names.log.spare");
         let done = |stores: &mut Stores, op| {
             stores.start(MetaRequest { ticket: Ticket(1), store: StoreId::Names, op });
-            loop {
-                stores.turn();
-                if let Some(done) = stores.next_done() {
-                    break done;
-                }
-                std::thread::yield_now();
-            }
+            until_done(stores)
         };
         let busy = |stores: &mut Stores, log| {
             for _ in 0..10 {
@@ -253,13 +258,7 @@ fn the_end_of_a_checkpoint_makes_the_reserve_again() {
         let mut checkpoint = || {
             let op = MetaOp::Checkpoint(Box::new(NoWork));
             stores.start(MetaRequest { ticket: Ticket(1), store: StoreId::Names, op });
-            loop {
-                stores.turn();
-                if let Some(done) = stores.next_done() {
-                    break done;
-                }
-                std::thread::yield_now();
-            }
+            until_done(&mut stores)
         };
         assert_eq!(checkpoint().room, MetaRoom::Low);
         std::fs::remove_file(&filler).unwrap();
