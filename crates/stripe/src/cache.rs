@@ -52,7 +52,8 @@ pub struct Block {
     number: u64,
     /// Its content.
     pub bytes: Frame,
-    sum: u32,
+    /// Its checksum.
+    pub sum: u32,
 }
 
 /// 64 blocks of one object.

@@ -19,7 +19,7 @@ pub(crate) use sending::{Target, Targets};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
-use wire::{GroupId, NodeId, Time};
+use wire::{GroupId, NodeId, ObjectId, Time};
 
 /// This server's replicas of groups.
 #[derive(Default)]
@@ -53,6 +53,10 @@ pub(crate) struct Local {
     pub filling: RefCell<Option<Rc<Filling>>>,
     /// The fill that brings this replica up to date.
     pub filled_by: Cell<u64>,
+    /// Damaged objects for which this replica has left those in sync since the start.
+    pub left: RefCell<BTreeSet<ObjectId>>,
+    /// When a fill that failed is begun anew, and how many did since the last that ended well.
+    pub fill_again: Cell<(Time, u32)>,
     /// A proposal is under way.
     pub proposing: Cell<bool>,
     /// A change was executed, or the group has changed.
@@ -72,6 +76,8 @@ impl Local {
             sent: RefCell::default(),
             filling: RefCell::default(),
             filled_by: Cell::new(0),
+            left: RefCell::default(),
+            fill_again: Cell::default(),
             proposing: Cell::new(false),
             moved: Notify::new(cx),
         }

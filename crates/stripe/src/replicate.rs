@@ -3,7 +3,7 @@
 //! A group's primary orders the changes of its objects and forwards each to the others ([`forward`]), which execute
 //! them in that order ([`take`]); a request is answered when all have done so. Leases say who the primary is
 //! ([`lease`]); a replica that lacks something is brought up to date by comparing checksums while changes go on
-//! ([`fill`], [`filled`]).
+//! ([`fill`], [`filled`]); what is damaged in one replica comes from another one ([`repair`]).
 //!
 //! Invariants: an object of a group is changed by its primary's order alone; what was answered is at every replica in
 //! sync; a replica that is not in sync answers nobody but its primary.
@@ -12,6 +12,7 @@ mod fill;
 mod filled;
 mod forward;
 mod lease;
+mod repair;
 mod take;
 
 use crate::groups::Local;

@@ -202,7 +202,9 @@ impl Inner {
         id: ObjectId,
     ) -> Result<(), Errno> {
         self.wait_to_scrub(disk, pace).await;
-        let ask = ObjectRequest { object: id, disk: disk.id.0 as u8, ..ObjectRequest::default() };
+        let number = disk.id.0 as u8;
+        let group = self.group_of_object(number.into(), id);
+        let ask = ObjectRequest { object: id, disk: number, group, ..ObjectRequest::default() };
         let was_open = self.objects.borrow().get(Spot::of(&ask)).is_some();
         let result = match self.object(&ask).await {
             Ok(object) => {
@@ -226,7 +228,7 @@ impl Inner {
     }
 
     async fn scrub_parts(
-        &self,
+        self: &Rc<Self>,
         disk: &Disk,
         pace: &Pace,
         object: &Rc<Object>,
@@ -258,18 +260,24 @@ impl Inner {
     /// The window that begins with a block, or the groups there that the file has nothing of: which block follows, and
     /// bytes that were read.
     async fn scrub_some(
-        &self,
+        self: &Rc<Self>,
         disk: &Disk,
-        object: &Object,
+        object: &Rc<Object>,
         first: u64,
     ) -> Result<(u64, u64), Errno> {
         // Nothing is committed, placed or cut off meanwhile.
-        let _gate = object.commits.acquire(1).await;
+        let gate = object.commits.acquire(1).await;
         let behind = self.hole_end(disk, object, first).await?;
         if behind > first {
             return Ok((behind, 0));
         }
-        let read = self.scrub_window(disk, object, first).await?;
+        let (read, bad) = self.scrub_window(disk, object, first).await?;
+        drop(gate);
+        for block in bad {
+            if !self.repair_block(object, block).await {
+                return Err(self.report_damage(object, block));
+            }
+        }
         Ok((first + WINDOW_BLOCKS as u64, read))
     }
 
@@ -338,8 +346,13 @@ impl Inner {
         checked.map_err(|why| self.damage(disk, object.id, &why))
     }
 
-    /// A window of an object whose gate is held: bytes that were read.
-    async fn scrub_window(&self, disk: &Disk, object: &Object, first: u64) -> Result<u64, Errno> {
+    /// A window of an object whose gate is held: bytes that were read, and blocks that are damaged.
+    async fn scrub_window(
+        &self,
+        disk: &Disk,
+        object: &Object,
+        first: u64,
+    ) -> Result<(u64, Vec<u64>), Errno> {
         let group = group_of(first);
         let count = placed_blocks(&object.state.borrow()).saturating_sub(first);
         let blocks = first..first + count.min(WINDOW_BLOCKS as u64);
@@ -348,25 +361,24 @@ impl Inner {
         let count = blocks.end - blocks.start;
         note(disk, |scrubbed| scrubbed.logged_blocks += count - in_place);
         if in_place == 0 {
-            return Ok(0);
+            return Ok((0, Vec::new()));
         }
         let into = disk.frame(BLOCK_BYTES).await;
         let sums = decode_sums(&self.read_file(object, sums_offset(group), into).await?);
         let into = disk.frame(count as usize * BLOCK_BYTES).await;
         let data = self.read_file(object, data_offset(first), into).await?;
-        let bad = self.find_bad(object, blocks, &sums, &data);
-        bad.map_or(Ok((count + 1) * BLOCK), |block| Err(self.report_damage(object, block)))
+        Ok(((count + 1) * BLOCK, self.find_bad(object, blocks, &sums, &data)))
     }
 
-    /// The first of these blocks that is in place and does not fit its checksum, or whose checksum is not the one that
-    /// was committed.
+    /// Those of these blocks that are in place and do not fit their checksums, or whose checksums are not those that
+    /// were committed.
     fn find_bad(
         &self,
         object: &Object,
         blocks: Range<u64>,
         sums: &[u32],
         data: &[u8],
-    ) -> Option<u64> {
+    ) -> Vec<u64> {
         let (state, cache) = (object.state.borrow(), self.cache.borrow());
         // Those on the disk are older where some changed since.
         let dirty = cache.dirty_groups(object.key).contains(&group_of(blocks.start));
@@ -376,11 +388,12 @@ impl Inner {
             block_crc(bytes) != known || placed != known && !dirty
         };
         if self.cx.has_bug(Bug::ScrubBlind) {
-            return None;
+            return Vec::new();
         }
-        let mut all = blocks.zip(data.chunks_exact(BLOCK_BYTES));
-        all.find(|(block, bytes)| is_in_place(&state, *block) && is_bad(*block, bytes))
+        let all = blocks.zip(data.chunks_exact(BLOCK_BYTES));
+        all.filter(|(block, bytes)| is_in_place(&state, *block) && is_bad(*block, bytes))
             .map(|(block, _)| block)
+            .collect()
     }
 }
 

@@ -126,6 +126,8 @@ pub struct ServerCounters {
     pub torn_blocks: u64,
     /// Times a block did not fit its checksum.
     pub corrupt_blocks: u64,
+    /// Blocks that were damaged here and came from another copy.
+    pub repaired_blocks: u64,
     /// Data that arrived damaged.
     pub damaged_writes: u64,
     /// Requests refused for a stale layout epoch or truncate generation.
@@ -454,6 +456,10 @@ impl Inner {
 
     /// Answers with an error, and what the server knows of the object; of a disk that it refuses, why.
     pub fn refuse(&self, request: Request, ask: &ObjectRequest, errno: Errno) {
+        let errno = match errno {
+            Errno::EIO if self.is_awaited(ask) => Errno::EAGAIN,
+            errno => errno,
+        };
         let object = self.objects.borrow().get(Spot::of(ask)).cloned();
         let reply = object.map_or_else(ObjectReply::default, |object| self.describe(&object));
         if errno == Errno::ESTALE {

@@ -4,10 +4,10 @@
 //! The last second before an unclean stop is left out, as in DESIGN 9: damage to the very last record looks like the
 //! torn end of a log. So the server is idle for some time before it is killed.
 
+use crate::common::decaying::{Decaying, Dice};
 use crate::common::disk::Disk;
 use crate::common::*;
-use node::decay::{Decay, Medium};
-use node::rings::DiskFile;
+use node::decay::Decay;
 use std::collections::BTreeMap;
 use stripe::{FileRef, Health};
 use wire::Errno;
@@ -20,61 +20,6 @@ const IDLE_TURNS: usize = 10_000;
 
 fn cases() -> u64 {
     if std::env::var_os("TRAPEZE_SOAK").is_some() { 10_000 } else { 200 }
-}
-
-/// Random numbers from a seed.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % end
-    }
-}
-
-/// The disk of a server that stands still.
-struct Decaying<'a> {
-    disk: &'a mut Disk,
-    earlier: &'a Disk,
-}
-
-impl Medium for Decaying<'_> {
-    type File = DiskFile;
-
-    fn files(&self) -> Vec<DiskFile> {
-        self.disk.files().collect()
-    }
-
-    fn class(&self, file: &DiskFile) -> usize {
-        match file {
-            DiskFile::Label => 0,
-            DiskFile::Log(_) => 1,
-            DiskFile::Object(_) | DiskFile::Quarantined(_) => 2,
-            DiskFile::Index(_) => 3,
-        }
-    }
-
-    fn bytes(&self, file: &DiskFile) -> Vec<u8> {
-        self.disk.bytes(*file).expect("a file that is there").to_vec()
-    }
-
-    fn earlier(&self, file: &DiskFile) -> Option<Vec<u8>> {
-        self.earlier.bytes(*file).map(<[u8]>::to_vec)
-    }
-
-    fn put(&mut self, file: &DiskFile, bytes: Vec<u8>) {
-        *self.disk.bytes_mut(*file) = bytes;
-    }
-
-    fn remove(&mut self, file: &DiskFile) {
-        self.disk.lose(*file);
-    }
-
-    fn restore(&mut self) {
-        *self.disk = self.earlier.clone();
-    }
 }
 
 /// Acknowledged content of every file.

@@ -1,5 +1,7 @@
 //! Two copies: groups of disks of several servers, which die, come back and are filled.
 
+mod damage;
+
 use crate::common::*;
 use std::collections::BTreeMap;
 use stripe::{FileRef, Verifiers};

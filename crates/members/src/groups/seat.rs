@@ -17,6 +17,10 @@
 //!             │                                                                            ▲
 //!             └─ removed by one that has its memory ─► out of sync ─ filled, admitted ─────┘
 //! ```
+//!
+//! **Damage.** A replica with a damaged object offers to leave: it says that it has lost its memory, and does nothing
+//! that takes memory, until one that has all has removed it and fills it, or none is there to do so. Nothing is
+//! acknowledged without it meanwhile, so it may go on as before.
 
 use super::{Change, Group, Replica};
 use std::collections::BTreeMap;
@@ -87,6 +91,8 @@ pub struct Seat {
     started: Time,
     group: Group,
     memory: Memory,
+    /// It offers to leave, as something here is damaged.
+    leaves: bool,
     /// What others said last, and when.
     heard: BTreeMap<NodeId, (Word, Time)>,
     /// Since when the group, and what is here of it, are as they are.
@@ -105,13 +111,14 @@ impl Seat {
     pub fn new(now: Time, own: Replica, incarnation: u64, group: Group) -> Seat {
         let (heard, held) = (BTreeMap::new(), BTreeMap::new());
         let (memory, promise, proposes) = (Memory::Lost, None, false);
-        let took_over = false;
+        let (took_over, leaves) = (false, false);
         Seat {
             own,
             incarnation,
             started: now,
             group,
             memory,
+            leaves,
             heard,
             since: now,
             held,
@@ -128,7 +135,12 @@ impl Seat {
 
     /// What it says of itself.
     pub fn word(&self) -> Word {
-        Word { incarnation: self.incarnation, epoch: self.group.epoch(), memory: self.memory }
+        Word { incarnation: self.incarnation, epoch: self.group.epoch(), memory: self.memory() }
+    }
+
+    /// What it acts on.
+    fn memory(&self) -> Memory {
+        if self.leaves { Memory::Lost } else { self.memory }
     }
 
     /// The other replicas in sync, in order.
@@ -157,7 +169,7 @@ impl Seat {
         if !self.is_primary() {
             return Err(Refused::NotYours);
         }
-        let Memory::Kept(verifier) = self.memory else { return Err(Refused::Starting) };
+        let Memory::Kept(verifier) = self.memory() else { return Err(Refused::Starting) };
         // A promise to the one before is kept, also where the proposal that followed took long.
         let has_promised = self.promise.is_some_and(|promise| now < promise.until);
         let acts =
@@ -174,7 +186,7 @@ impl Seat {
         if primary != self.group.primary() || self.is_primary() {
             return Err(Refused::NotYours);
         }
-        let has_all = self.memory == Memory::Kept(verifier);
+        let has_all = self.memory() == Memory::Kept(verifier);
         if has_all || !self.is_in_sync() { Ok(()) } else { Err(Refused::Starting) }
     }
 
@@ -215,6 +227,10 @@ impl Seat {
         if !self.is_in_sync() || self.proposes {
             return None;
         }
+        self.leaves &= self.may_leave(now);
+        if self.leaves {
+            return None;
+        }
         let goes = self.others().find(|other| self.goes(now, *other));
         self.proposes = goes.is_some();
         goes.map(Change::Remove)
@@ -226,7 +242,7 @@ impl Seat {
         if !may_propose {
             return false;
         }
-        match (self.memory, self.told(other)) {
+        match (self.memory(), self.told(other)) {
             // What was on its way from the primary before this one is at some of the others only.
             _ if self.is_primary() && self.took_over => true,
             (Memory::Kept(_), Some(Memory::Lost)) => true,
@@ -234,6 +250,28 @@ impl Seat {
             (Memory::Lost, Some(Memory::Lost)) => self.is_primary() || self.is_silent(now, other),
             _ => self.misses(now, other),
         }
+    }
+
+    /// Something here is damaged that another replica in sync has: this one offers to leave, if one is there to take over.
+    /// Whether it does.
+    pub fn handle_damage(&mut self, now: Time) -> bool {
+        let offers = self.is_in_sync() && self.memory != Memory::Lost && self.may_leave(now);
+        if offers && !self.leaves {
+            self.held.clear();
+        }
+        self.leaves = offers;
+        offers
+    }
+
+    /// Whether another replica in sync is there.
+    pub fn is_answered(&self, now: Time) -> bool {
+        self.others().any(|other| !self.is_silent(now, other))
+    }
+
+    /// Whether another replica in sync is there that has all.
+    fn may_leave(&self, now: Time) -> bool {
+        let has_all = |other| matches!(self.told(other), Some(Memory::Kept(_)));
+        self.others().any(|other| has_all(other) && !self.is_silent(now, other))
     }
 
     /// The proposal has come to its end, whatever that is.
@@ -255,7 +293,7 @@ impl Seat {
         if epoch != self.group.epoch() {
             return false;
         }
-        (self.memory, self.since) = (Memory::Kept(verifier), now);
+        (self.memory, self.since, self.leaves) = (Memory::Kept(verifier), now, false);
         for other in self.group.replicas() {
             if let Some((word, _)) = self.heard.get_mut(&other.server) {
                 word.memory = self.memory; // an earlier word may yet come
@@ -275,7 +313,7 @@ impl Seat {
         let (was, has_others) = (self.took_over, self.others().next().is_some());
         self.took_over = has_others && (was || is_new && !self.group.is_in_sync(before));
         if !self.is_in_sync() && !was_filled {
-            self.memory = Memory::Lost;
+            (self.memory, self.leaves) = (Memory::Lost, false);
         }
     }
 
@@ -285,8 +323,8 @@ impl Seat {
             return false;
         }
         let is_its = self.group.primary().server == of && self.is_in_sync() && !self.is_primary();
-        let is_same = word.epoch == self.group.epoch() && word.memory == self.memory;
-        let grants = is_its && is_same && self.memory != Memory::Lost && !self.proposes;
+        let is_same = word.epoch == self.group.epoch() && word.memory == self.memory();
+        let grants = is_its && is_same && self.memory() != Memory::Lost && !self.proposes;
         if grants {
             self.promise = Some(Promise { to: of, until: now + GRACE });
         }

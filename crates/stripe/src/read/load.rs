@@ -143,9 +143,15 @@ impl Inner {
             Err(Errno::EIO) if part.blocks.len() > 1 => {
                 self.load_singly(object, part, needed).await
             }
-            read => self.keep_needed(object, part, needed, read?, version),
+            read => read.and_then(|frame| self.keep_needed(object, part, needed, frame, version)),
         };
-        kept.map(|()| loading.came.get())
+        let block = block_at(part.index, needed);
+        match kept {
+            Ok(Fit::Wrong) | Err(Errno::EIO) if self.repair_block(object, block).await => {}
+            Ok(Fit::Wrong) => return Err(self.report_damage(object, block)),
+            kept => _ = kept?,
+        }
+        Ok(loading.came.get())
     }
 
     /// As [`load`](Inner::load) where the disk cannot read all of the part: the blocks from `needed` to the first that
@@ -155,14 +161,16 @@ impl Inner {
         object: &Object,
         part: &WindowPart,
         needed: usize,
-    ) -> Result<(), Errno> {
+    ) -> Result<Fit, Errno> {
         for block in needed..part.blocks.end {
             let alone = WindowPart { index: part.index, blocks: block..block + 1 };
             let version = object.state.borrow().version;
             let read = self.read_blocks(object, alone.first(), 1, &Slowest::default()).await;
             if block == needed {
-                self.keep_needed(object, &alone, block, read?, version)?;
-                continue;
+                match self.keep_needed(object, &alone, block, read?, version)? {
+                    Fit::Right => continue,
+                    Fit::Wrong => return Ok(Fit::Wrong),
+                }
             }
             let open = object.state.borrow().phase == Phase::Open;
             let keep = |frame: FrameMut| self.keep(object, &alone, frame.freeze());
@@ -171,10 +179,10 @@ impl Inner {
                 break; // who needs it finds out why
             }
         }
-        Ok(())
+        Ok(Fit::Right)
     }
 
-    /// Keeps what was read when the object had this version.
+    /// Keeps what was read when the object had this version. Whether block `needed` fits its checksum, or changed.
     fn keep_needed(
         &self,
         object: &Object,
@@ -182,22 +190,19 @@ impl Inner {
         needed: usize,
         frame: FrameMut,
         version: u64,
-    ) -> Result<(), Errno> {
+    ) -> Result<Fit, Errno> {
         let state = object.state.borrow();
         let changed = state.version != version && !self.cx.has_bug(Bug::StaleLoadKept);
         if state.phase != Phase::Open {
-            return Ok(());
+            return Ok(Fit::Right);
         }
         drop(state);
         let bad = self.keep(object, part, frame.freeze())?;
-        match bad.contains(&needed) && !changed {
-            true => Err(self.report_damage(object, block_at(part.index, needed))),
-            false => Ok(()),
-        }
+        Ok(if bad.contains(&needed) && !changed { Fit::Wrong } else { Fit::Right })
     }
 
     /// Blocks as they are committed: in place, or newer in the log.
-    async fn read_blocks(
+    pub async fn read_blocks(
         &self,
         object: &Object,
         first: u64,
@@ -329,6 +334,12 @@ impl Inner {
         }
         Ok((state.sums_version == version).then_some(sums))
     }
+}
+
+/// Whether the bytes of a block are those that were committed.
+enum Fit {
+    Right,
+    Wrong,
 }
 
 /// Blocks being loaded; marks them as no longer so, however the load ends.

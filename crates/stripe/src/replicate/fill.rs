@@ -15,7 +15,7 @@ use crate::objects::{Object, Phase};
 use crate::protocol::{Kept, ObjectReply, ObjectRequest, op, set_sum, trailer_bytes};
 use crate::server::Inner;
 use members::groups::{Change, Replica};
-use node::Answer;
+use node::{Answer, Cx};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::rc::Rc;
@@ -23,11 +23,11 @@ use std::time::Duration;
 use wire::codec::Decoder;
 use wire::field::{Field, encoded};
 use wire::limits::BLOCK_BYTES;
-use wire::{Channel, Errno, ObjectId};
+use wire::{Channel, Errno, ObjectId, Time};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
-/// Operations of [`Channel::REPLICAS`], and SUMS of [`Channel::FILLS`].
+/// Operations of [`Channel::REPLICAS`]; of [`Channel::FILLS`] SUMS and COPY.
 pub(super) mod step {
     /// A fill begins; `offset` is the incarnation that is filled.
     pub const BEGIN: u16 = 101;
@@ -45,6 +45,8 @@ pub(super) mod step {
     pub const DROP: u16 = 108;
     /// The checksums of `bytes` bytes from `offset`, in the trailer of the reply.
     pub const SUMS: u16 = 107;
+    /// A block that fits the checksum in the trailer, of any replica.
+    pub const COPY: u16 = 109;
 }
 
 /// Replicas that a server fills at once.
@@ -57,6 +59,9 @@ pub(super) const FILL_PATIENCE: Duration = Duration::from_secs(2);
 /// How long changes that were under way when the last object was filled are waited for.
 const JOIN_PATIENCE: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(20);
+/// Between two fills that fail; doubled each time, so often at most.
+const AGAIN_PAUSE: Duration = Duration::from_millis(50);
+const AGAIN_DOUBLED_MAX: u32 = 6;
 
 impl Inner {
     pub(super) fn spawn_fill(self: &Rc<Self>, local: &Rc<Local>, target: Replica, of: u64) {
@@ -71,7 +76,9 @@ impl Inner {
                     "{}: {} is not brought up to date: {errno}",
                     local.id, filling.target.server
                 ));
-                service.cx.sleep(PAUSE).await;
+                local.note_fill_failed(&service.cx);
+            } else {
+                local.fill_again.set((Time::ZERO, 0));
             }
             filling.end();
             local.filling.replace(None);
@@ -206,7 +213,7 @@ impl Inner {
     }
 
     /// One step of an object, decided by its head while it stands still; whether there is such an object. Where there
-    /// is none, there is none there either.
+    /// is none, there is none there either. EIO where it cannot be read: older bytes must not pass for it.
     async fn fill_step_of(
         self: &Rc<Self>,
         local: &Rc<Local>,
@@ -219,7 +226,7 @@ impl Inner {
         let object = match self.object(ask).await {
             Err(Errno::EIO) => {
                 self.report(format!("{}: {} is damaged here", local.id, ask.object));
-                return Ok(false);
+                return Err(Errno::EIO);
             }
             Err(Errno::ESTALE) => None,
             object => Some(object?),
@@ -322,6 +329,10 @@ impl Inner {
         loop {
             let request = self.cx.accept(Channel::FILLS).await;
             let asked = ObjectRequest::decode(&request.body).map_err(|_| Errno::EPROTO);
+            if let (step::COPY, Ok(ask)) = (request.op, asked) {
+                self.tell_copy(request, &ask).await;
+                continue;
+            }
             match asked.and_then(|ask| self.admit(ask)) {
                 Ok((_, ask)) if request.op == op::READ => {
                     if let Some(pending) = self.read_at_once(request, &ask) {
@@ -360,8 +371,17 @@ impl Inner {
     }
 }
 
+impl Local {
+    /// A fill has failed: the next one waits, the longer the more have.
+    fn note_fill_failed(&self, cx: &Cx) {
+        let (_, failed) = self.fill_again.get();
+        let pause = AGAIN_PAUSE * (1 << failed.min(AGAIN_DOUBLED_MAX));
+        self.fill_again.set((cx.now() + pause, failed + 1));
+    }
+}
+
 /// A request with what a head has.
-fn head_ask(ask: ObjectRequest, head: &Head) -> ObjectRequest {
+pub(super) fn head_ask(ask: ObjectRequest, head: &Head) -> ObjectRequest {
     ObjectRequest {
         epoch: head.epoch,
         truncations: head.truncations,

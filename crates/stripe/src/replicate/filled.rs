@@ -104,6 +104,11 @@ impl Inner {
                 self.forget_object(ask);
                 self.object(ask).await?
             }
+            Ok(_) if self.is_damaged(ask) => {
+                self.remove(ask).await?;
+                self.forget_object(ask);
+                self.object(ask).await?
+            }
             object => object?,
         };
         let _gates = self.hold(&object).await?;
@@ -203,7 +208,11 @@ impl Inner {
             into,
         };
         let reply = self.cx.call(call).await.map_err(|_| Errno::EAGAIN)?;
-        if reply.status == 0 { Ok(reply) } else { Err(Errno::EAGAIN) }
+        match Errno(reply.status) {
+            Errno(0) => Ok(reply),
+            Errno::EIO => Err(Errno::EIO), // it is damaged there
+            _ => Err(Errno::EAGAIN),
+        }
     }
 
     /// All of the object is here: it is stable, with the primary's history.

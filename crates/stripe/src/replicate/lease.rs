@@ -116,6 +116,7 @@ impl Inner {
 
     fn tend_replicas(self: &Rc<Self>) {
         for local in self.groups.all() {
+            self.leave_damaged(&local);
             let proposal = local.seat.borrow_mut().propose(self.cx.now());
             if let Some(change) = proposal {
                 let (service, local) = (self.clone(), local.clone());
@@ -233,7 +234,9 @@ impl Inner {
     fn begin_fill(self: &Rc<Self>, local: &Rc<Local>) {
         let group = local.group();
         let is_primary = local.seat.borrow().orders(self.cx.now(), group.epoch()).is_ok();
-        if !is_primary || local.filling.borrow().is_some() || self.groups.fills.get() >= FILLS_MAX {
+        let (due, _) = local.fill_again.get();
+        let waits = local.filling.borrow().is_some() || self.cx.now() < due;
+        if !is_primary || waits || self.groups.fills.get() >= FILLS_MAX {
             return;
         }
         let heard = self.groups.heard.borrow();

@@ -84,11 +84,15 @@ pub fn tell(cx: &Cx, server: &Server, member: &members::Client) {
 impl World {
     /// Servers of one disk, which are members, in groups of two copies.
     pub fn grouped(servers: u16, seed: u64) -> World {
+        World::grouped_as(servers, seed, small)
+    }
+
+    pub fn grouped_as(servers: u16, seed: u64, config: fn(NodeId) -> ServerConfig) -> World {
         let mut world = World::with(0, 1, seed, small);
         world.manager = Some(Manager::new(2, 2));
         for id in 1..=servers {
             let disk = super::disk::Disk::new(seed * 977 + u64::from(id));
-            let machine = Machine::member(small(NodeId(id)), vec![disk], 1);
+            let machine = Machine::member(config(NodeId(id)), vec![disk], 1);
             world.servers.push(machine);
         }
         let groups = members::Groups::new(&world.cx(), MANAGER);

@@ -1,6 +1,7 @@
 //! A small world: a client node, I/O servers with disks that forget, and a link between them.
 #![allow(dead_code)] // each test file uses its part
 
+pub mod decaying;
 pub mod disk;
 pub mod manager;
 

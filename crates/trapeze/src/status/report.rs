@@ -204,6 +204,8 @@ figures! {
         torn_blocks = counters.torn_blocks => counter "torn_blocks_total", "Blocks of interrupted writes.";
         corrupt_blocks = counters.corrupt_blocks
             => counter "corrupt_blocks_total", "Blocks with a wrong checksum.";
+        repaired_blocks = counters.repaired_blocks
+            => counter "repaired_blocks_total", "Damaged blocks that came from another copy.";
         /// Objects found damaged since the start; `problems` names them.
         damaged_objects => counter "damaged_objects_total", "Objects found damaged since the start.";
         damaged_writes = counters.damaged_writes
