@@ -56,6 +56,7 @@ pub(crate) struct Local {
     /// Damaged objects for which this replica has left those in sync since the start.
     pub left: RefCell<BTreeSet<ObjectId>>,
     /// When a fill that failed is begun anew, and how many did since the last that ended well.
+    pub fills: Cell<u32>,
     pub fill_again: Cell<(Time, u32)>,
     /// A proposal is under way.
     pub proposing: Cell<bool>,
@@ -77,6 +78,7 @@ impl Local {
             filling: RefCell::default(),
             filled_by: Cell::new(0),
             left: RefCell::default(),
+            fills: Cell::new(0),
             fill_again: Cell::default(),
             proposing: Cell::new(false),
             moved: Notify::new(cx),
@@ -86,6 +88,12 @@ impl Local {
     /// The group as it is known here.
     pub fn group(&self) -> Group {
         self.seat.borrow().group().clone()
+    }
+
+    /// The number of the next fill: later ones of an epoch have greater numbers.
+    pub fn next_fill(&self) -> u64 {
+        self.fills.set(self.fills.get() + 1);
+        u64::from(self.seat.borrow().group().epoch()) << 32 | u64::from(self.fills.get())
     }
 
     /// The number of the next change.

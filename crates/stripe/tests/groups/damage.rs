@@ -1,13 +1,15 @@
 //! Damage to one copy: whatever it is, the right bytes are read, the copy is repaired, and it is told.
 
-use super::Program;
+use super::{Program, retried};
 use crate::common::decaying::{Decaying, Dice};
 use crate::common::disk::Disk;
 use crate::common::*;
 use node::decay::Decay;
+use node::rings::DiskFile;
 use std::time::Duration;
-use stripe::{Health, ServerConfig};
-use wire::NodeId;
+use stripe::object::{HEADER_BYTES, data_offset, sums_offset};
+use stripe::{FileRef, Health, ServerConfig};
+use wire::{FileId, Home, Layout, NodeId};
 
 /// Turns of the world in two seconds: damage to what was written in the last one looks like the torn end of a log.
 const IDLE_TURNS: usize = 10_000;
@@ -94,5 +96,116 @@ fn damage_to_one_copy_is_read_past_and_repaired() {
         let what = case.damage();
         eprintln!("seed {seed}: server {}: {what}", case.victim + 1);
         case.check();
+    }
+}
+
+const BYTES: usize = 300_000;
+
+/// A file in the first group, in place at both of its replicas; the places of these, the primary first.
+fn in_first_group(world: &mut World) -> (FileRef, Vec<usize>) {
+    let (id, group) = world.groups()[0].clone();
+    let layout = Layout::new(1, 32 * 1024, &[Home::from(id)]).unwrap();
+    let file = FileRef { file: FileId(9), layout, truncations: 0 };
+    retried(|| world.write(&file, 0, &pattern(1, BYTES)));
+    retried(|| world.commit(&file));
+    let places: Vec<usize> = group.in_sync().map(|it| usize::from(it.server.0) - 1).collect();
+    places.iter().for_each(|server| world.flush(*server));
+    (file, places)
+}
+
+fn repaired(world: &World, server: usize) -> u64 {
+    world.servers[server].server.as_ref().unwrap().counters().repaired_blocks
+}
+
+/// An object's file is as it was, but for what of its header counts writes.
+fn is_as_before(world: &World, server: usize, before: &[u8]) -> bool {
+    let now = world.servers[server].disks[0].bytes(World::object(9, 0));
+    let from = sums_offset(0) as usize;
+    now.is_some_and(|now| now.len() == before.len() && now[from..] == before[from..])
+}
+
+/// What is done to an object's file.
+type Damage = fn(&mut Disk, DiskFile);
+
+const DAMAGES: [(&str, Damage); 6] = [
+    ("a bit of a block", |disk, file| disk.bytes_mut(file)[data_offset(3) as usize + 77] ^= 4),
+    ("blocks of several windows", |disk, file| {
+        (0..70).for_each(|block| disk.bytes_mut(file)[data_offset(block) as usize] ^= 1);
+    }),
+    ("a bit of a checksum", |disk, file| disk.bytes_mut(file)[sums_offset(0) as usize + 12] ^= 4),
+    ("all checksums", |disk, file| {
+        disk.bytes_mut(file)[sums_offset(0) as usize..][..4096].fill(0x5a);
+    }),
+    ("its header", |disk, file| disk.bytes_mut(file)[..HEADER_BYTES as usize].fill(0x5a)),
+    ("its file is gone", |disk, file| disk.lose(file)),
+];
+
+/// The damage is there when the server starts, or is met while it runs; a reader meets it, or the scrub alone.
+#[test]
+fn each_kind_of_damage_to_an_object_is_repaired_at_the_primary_and_at_the_other() {
+    for (what, damage) in DAMAGES {
+        for (replica, killed, read) in
+            [(0, false, true), (0, true, false), (1, false, false), (1, true, true)]
+        {
+            let mut world = World::grouped_as(3, 1, scrubbing);
+            let (file, places) = in_first_group(&mut world);
+            let (victim, other) = (places[replica], places[1 - replica]);
+            let before = world.servers[victim].disks[0].bytes(World::object(9, 0)).unwrap().to_vec();
+            if killed {
+                world.servers[victim].kill();
+            }
+            damage(&mut world.servers[victim].disks[0], World::object(9, 0));
+            let said = format!("{what}, replica {replica}, killed: {killed}, read: {read}");
+            if read {
+                let found = retried(|| world.read(&file, 0, BYTES));
+                assert!(found == pattern(1, BYTES), "{said}");
+            }
+            world.turns(2 * IDLE_TURNS);
+            world.until_whole();
+            world.flush(victim);
+            let problems = world.servers[victim].server.as_ref().unwrap().problems();
+            assert!(is_as_before(&world, victim, &before), "{said}: {problems:?}");
+            assert!(repaired(&world, victim) > 0 || !problems.is_empty() || killed, "{said}");
+            world.servers[other].is_paused = true;
+            let found = retried(|| world.read(&file, 0, BYTES));
+            assert!(found == pattern(1, BYTES), "{said}: alone");
+        }
+    }
+}
+
+/// A copy that is not whole has older bytes of what the whole one has lost.
+#[test]
+fn older_bytes_do_not_pass_for_what_the_only_whole_copy_has_lost() {
+    for (what, damage) in DAMAGES {
+        let mut world = World::grouped(3, 1);
+        let (file, places) = in_first_group(&mut world);
+        let [whole, other] = places[..] else { panic!("two copies") };
+        world.servers[other].is_paused = true;
+        let newer = pattern(2, BYTES);
+        retried(|| world.write(&file, 0, &newer));
+        retried(|| world.commit(&file));
+        world.flush(whole);
+        world.servers[whole].kill();
+        world.turns(IDLE_TURNS); // nothing of it is in the log any more
+        damage(&mut world.servers[whole].disks[0], World::object(9, 0));
+        world.servers[other].kill(); // what it was sent meanwhile is gone
+        world.turns(3 * IDLE_TURNS);
+        let lacks = |world: &World| world.groups()[0].1.lacks() > 0;
+        assert!(lacks(&world), "{what}");
+        for block in (0..BYTES / 4096 * 4096).step_by(4096) {
+            // EIO, or what was written last.
+            if let Ok(found) = world.read(&file, block as u64, 4096) {
+                assert!(found == newer[block..block + 4096], "{what}: block {block}");
+            }
+        }
+        let problems = world.servers[whole].server.as_ref().unwrap().problems().join("\n");
+        assert!(problems.contains("object"), "{what}: {problems}");
+        // With the damaged file gone, nothing keeps the copies apart.
+        let client = world.client.clone();
+        retried(|| {
+            let client = client.clone();
+            world.run(async move { client.remove(&file).await })
+        });
+        world.until_whole();
     }
 }
