@@ -1,7 +1,8 @@
 //! Two copies: files are there and can be written while any one I/O server is not, and nobody types a command.
 
-use crate::common::{Cluster, pattern, text, trapeze};
+use crate::common::{Cluster, json_lines, pattern, text, trapeze};
 use std::fs;
+use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use trapeze::local::Shape;
@@ -66,5 +67,84 @@ fn every_io_server_dies_once_and_files_are_read_and_written_meanwhile() {
         cluster.processes.start_server(server).unwrap();
         wait_until_whole(&cluster);
         check(&cluster, count);
+    }
+}
+
+/// Flips a bit in each of some files, at a place that differs from file to file.
+fn flip_bits(files: &[std::path::PathBuf]) {
+    for (number, path) in files.iter().enumerate() {
+        let mut bytes = fs::read(path).unwrap();
+        let at = (number * 7_919 + 13) % bytes.len();
+        bytes[at] ^= 1 << (number % 8);
+        fs::write(path, bytes).unwrap();
+    }
+}
+
+fn files_below(dir: &Path) -> Vec<std::path::PathBuf> {
+    let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let mut all: Vec<_> = entries
+        .flat_map(|path| if path.is_dir() { files_below(&path) } else { vec![path] })
+        .collect();
+    all.sort();
+    all
+}
+
+/// Whether the first I/O server has read its whole disk twice, has repaired something, and knows of no damage.
+fn is_repaired(cluster: &Cluster) -> bool {
+    let rows = json_lines(&trapeze(&["status", "--json", "-c", &cluster.processes.target()]));
+    let Some(row) = rows.into_iter().find(|row| row["name"] == "io1") else { return false };
+    let (io, scrub) = (&row["report"]["io"], &row["report"]["disks"][0]["scrub"]);
+    let is_clean = io["repaired_blocks"].as_u64() > Some(0) && io["damaged_objects"] == 0;
+    is_clean && scrub["rounds"].as_u64() >= Some(2)
+}
+
+fn wait_until(cluster: &Cluster, done: impl Fn(&Cluster) -> bool) {
+    let begun = Instant::now();
+    while !done(cluster) {
+        assert!(begun.elapsed() < PATIENCE, "{}", status(cluster));
+        sleep(Duration::from_millis(200));
+    }
+}
+
+/// Copies of all files by another client, which has nothing in memory.
+fn check_anew(cluster: &Cluster, name: &str, count: u64) {
+    let out = cluster.beside(name);
+    fs::create_dir(&out).unwrap();
+    let copied = trapeze(&["cp", "-r", "-c", &cluster.processes.target(), ":/", text(&out)]);
+    let why = String::from_utf8_lossy(&copied.stderr).into_owned();
+    assert!(copied.status.success(), "{why}{}", status(cluster));
+    for file in 0..count {
+        assert!(fs::read(out.join(file.to_string())).unwrap() == bytes_of(file), "file {file}");
+    }
+}
+
+#[test]
+fn a_damaged_copy_is_repaired_from_the_other() {
+    let mut cluster = Cluster::shaped(&Shape { copies: 2, ..Shape::of(3) });
+    wait_until_whole(&cluster);
+    cluster.processes.mount().unwrap();
+    let count = 3 * FILES;
+    for file in 0..count {
+        fs::write(cluster.at(&file.to_string()), bytes_of(file)).unwrap();
+    }
+    cluster.processes.unmount().unwrap();
+    // A clean stop puts all of it in place.
+    cluster.processes.take_server(1).unwrap().stop().unwrap();
+    let objects = files_below(&cluster.beside("cluster/io1/disk0/objects"));
+    assert!(objects.len() > 20, "{objects:?}");
+    flip_bits(&objects);
+    let config = cluster.beside("cluster/io1.toml");
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(&config, format!("scrub = 0.00002\n{text}")).unwrap();
+    cluster.processes.start_server(1).unwrap();
+    wait_until(&cluster, |cluster| {
+        is_repaired(cluster) && !status(cluster).contains("lack a copy")
+    });
+    // Each file, with the damaged server alone having its copy.
+    for other in [2, 3] {
+        cluster.processes.kill_server(other).unwrap();
+        check_anew(&cluster, &format!("without{other}"), count);
+        cluster.processes.start_server(other).unwrap();
+        wait_until(&cluster, |cluster| !status(cluster).contains("lack a copy"));
     }
 }

@@ -9,13 +9,13 @@
 //! **Memory.** A WRITE is answered when every replica in sync has it in memory, so a replica that starts anew lacks
 //! what it was in sync with. It *has its memory* while it lacks nothing, under a number that is the same at all of
 //! them: clients see it as the write verifier. It outlives a primary whose place is taken by a replica that has its
-//! memory. Where none has, as after a power cut, what is durable counts: the primary brings the others to what it has,
-//! and a new number begins.
+//! memory. Where none has, as after a power cut, what is durable at the primary counts: it goes on without the others,
+//! under a new number, and fills them.
 //!
 //! ```text
-//!  start ─► Lost ── alone, or all others lost theirs and were brought to the same ──► Kept(number)
-//!             │                                                                            ▲
-//!             └─ removed by one that has its memory ─► out of sync ─ filled, admitted ─────┘
+//!  start ─► Lost ── the primary, and alone in sync ────────────────────────► Kept(number)
+//!             │                                                                  ▲
+//!             └─ removed by another one ─► out of sync ─ filled, admitted ───────┘
 //! ```
 //!
 //! **Damage.** A replica with a damaged object offers to leave: it says that it has lost its memory, and does nothing
@@ -246,7 +246,7 @@ impl Seat {
             // What was on its way from the primary before this one is at some of the others only.
             _ if self.is_primary() && self.took_over => true,
             (Memory::Kept(_), Some(Memory::Lost)) => true,
-            // All have lost theirs: what is durable counts, and the primary brings the others to what it has.
+            // All have lost theirs: what is durable at the primary counts.
             (Memory::Lost, Some(Memory::Lost)) => self.is_primary() || self.is_silent(now, other),
             _ => self.misses(now, other),
         }
@@ -279,12 +279,10 @@ impl Seat {
         self.proposes = false;
     }
 
-    /// As a primary whose group has no replica with its memory: those that are to be brought to what it has, before
-    /// [`handle_settled`](Seat::handle_settled).
-    pub fn settles(&self) -> Option<Vec<Replica>> {
-        let is_lost = |other: Replica| self.told(other) == Some(Memory::Lost);
-        let is_due = self.is_primary() && self.memory == Memory::Lost && self.others().all(is_lost);
-        is_due.then(|| self.others().collect())
+    /// Whether what is durable here counts: this is the primary, what was acknowledged from memory is lost, and no other
+    /// replica is in sync. Then [`handle_settled`](Seat::handle_settled) follows.
+    pub fn settles(&self) -> bool {
+        self.is_primary() && self.memory == Memory::Lost && self.others().next().is_none()
     }
 
     /// This replica has what the primary has, which goes by this verifier: when it was settled after a start, or when

@@ -135,16 +135,14 @@ impl Inner {
     /// A primary that has lost what was acknowledged from memory, and that no other replica in sync is beside, serves
     /// what is durable, under a new verifier: the epoch of a change that only this incarnation can have made.
     fn settle_alone(self: &Rc<Self>, local: &Rc<Local>) {
-        let is_due = local.seat.borrow().settles().is_some_and(|others| others.is_empty());
-        if !is_due || local.proposing.replace(true) {
+        if !local.seat.borrow().settles() || local.proposing.replace(true) {
             return;
         }
         let (service, local) = (self.clone(), local.clone());
         self.cx.spawn("stripe settlement", async move {
             let fenced = service.propose(&local, Change::Fence).await;
             let epoch = local.group().epoch();
-            let is_due = local.seat.borrow().settles().is_some_and(|others| others.is_empty());
-            if fenced.is_ok() && is_due {
+            if fenced.is_ok() && local.seat.borrow().settles() {
                 let verifier = u64::from(epoch) << 32 | service.cx.random() >> 33 | 1;
                 if local.settle(&service.cx, epoch, verifier) {
                     local.orders.set(0);
