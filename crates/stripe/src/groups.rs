@@ -51,12 +51,13 @@ pub(crate) struct Local {
     pub sent: RefCell<BTreeMap<NodeId, BTreeSet<u64>>>,
     /// The replica that is being filled from here.
     pub filling: RefCell<Option<Rc<Filling>>>,
+    /// Fills that this replica began as the primary.
+    fills: Cell<u32>,
     /// The fill that brings this replica up to date.
     pub filled_by: Cell<u64>,
     /// Damaged objects for which this replica has left those in sync since the start.
     pub left: RefCell<BTreeSet<ObjectId>>,
     /// When a fill that failed is begun anew, and how many did since the last that ended well.
-    pub fills: Cell<u32>,
     pub fill_again: Cell<(Time, u32)>,
     /// A proposal is under way.
     pub proposing: Cell<bool>,
@@ -76,9 +77,9 @@ impl Local {
             tracks: Tracks::new(cx),
             sent: RefCell::default(),
             filling: RefCell::default(),
+            fills: Cell::new(0),
             filled_by: Cell::new(0),
             left: RefCell::default(),
-            fills: Cell::new(0),
             fill_again: Cell::default(),
             proposing: Cell::new(false),
             moved: Notify::new(cx),
@@ -90,16 +91,17 @@ impl Local {
         self.seat.borrow().group().clone()
     }
 
-    /// The number of the next fill: later ones of an epoch have greater numbers.
-    pub fn next_fill(&self) -> u64 {
-        self.fills.set(self.fills.get() + 1);
-        u64::from(self.seat.borrow().group().epoch()) << 32 | u64::from(self.fills.get())
-    }
-
     /// The number of the next change.
     pub fn next_order(&self) -> u64 {
         self.orders.set(self.orders.get() + 1);
         self.orders.get()
+    }
+
+    /// The number of the next fill. It is above those of all fills before, since a replica takes none that is below one
+    /// that it has begun: an epoch has one incarnation of one primary that fills.
+    pub fn next_fill(&self) -> u64 {
+        self.fills.set(self.fills.get() + 1);
+        u64::from(self.group().epoch()) << 32 | u64::from(self.fills.get())
     }
 
     /// A change with this number was ordered by the primary.

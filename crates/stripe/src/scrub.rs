@@ -372,13 +372,7 @@ impl Inner {
 
     /// Those of these blocks that are in place and do not fit their checksums, or whose checksums are not those that
     /// were committed.
-    fn find_bad(
-        &self,
-        object: &Object,
-        blocks: Range<u64>,
-        sums: &[u32],
-        data: &[u8],
-    ) -> Vec<u64> {
+    fn find_bad(&self, object: &Object, blocks: Range<u64>, sums: &[u32], data: &[u8]) -> Vec<u64> {
         let (state, cache) = (object.state.borrow(), self.cache.borrow());
         // Those on the disk are older where some changed since.
         let dirty = cache.dirty_groups(object.key).contains(&group_of(blocks.start));

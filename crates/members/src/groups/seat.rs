@@ -252,8 +252,8 @@ impl Seat {
         }
     }
 
-    /// Something here is damaged that another replica in sync has: this one offers to leave, if one is there to take over.
-    /// Whether it does.
+    /// Something here is damaged that another replica in sync has: this one offers to leave, if one is there to take
+    /// over. Whether it does.
     pub fn handle_damage(&mut self, now: Time) -> bool {
         let offers = self.is_in_sync() && self.memory != Memory::Lost && self.may_leave(now);
         if offers && !self.leaves {
@@ -279,8 +279,8 @@ impl Seat {
         self.proposes = false;
     }
 
-    /// Whether what is durable here counts: this is the primary, what was acknowledged from memory is lost, and no other
-    /// replica is in sync. Then [`handle_settled`](Seat::handle_settled) follows.
+    /// Whether what is durable here counts: this is the primary, what was acknowledged from memory is lost, and no
+    /// other replica is in sync. Then [`handle_settled`](Seat::handle_settled) follows.
     pub fn settles(&self) -> bool {
         self.is_primary() && self.memory == Memory::Lost && self.others().next().is_none()
     }

@@ -66,8 +66,7 @@ const AGAIN_DOUBLED_MAX: u32 = 6;
 impl Inner {
     pub(super) fn spawn_fill(self: &Rc<Self>, local: &Rc<Local>, target: Replica, of: u64) {
         self.groups.fills.set(self.groups.fills.get() + 1);
-        let number = local.next_fill();
-        let filling = Rc::new(Filling::new(target, number));
+        let filling = Rc::new(Filling::new(target, local.next_fill()));
         local.filling.replace(Some(filling.clone()));
         let (service, local) = (self.clone(), local.clone());
         self.cx.spawn("stripe fill", async move {

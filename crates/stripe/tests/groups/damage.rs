@@ -150,7 +150,8 @@ fn each_kind_of_damage_to_an_object_is_repaired_at_the_primary_and_at_the_other(
             let mut world = World::grouped_as(3, 1, scrubbing);
             let (file, places) = in_first_group(&mut world);
             let (victim, other) = (places[replica], places[1 - replica]);
-            let before = world.servers[victim].disks[0].bytes(World::object(9, 0)).unwrap().to_vec();
+            let before =
+                world.servers[victim].disks[0].bytes(World::object(9, 0)).unwrap().to_vec();
             if killed {
                 world.servers[victim].kill();
             }
