@@ -336,6 +336,9 @@ pub struct Stream {
     /// Only the cluster of processes
     #[arg(long, conflicts_with = "embedded")]
     pub separate: bool,
+    /// Beside the cluster of processes one that keeps two copies
+    #[arg(long, conflicts_with = "embedded")]
+    pub two_copies: bool,
     /// Run everything on this processor, or on all
     #[arg(long, value_name = "CPU|all", default_value = "all,0", value_delimiter = ',')]
     pub cpu: Vec<Processors>,
@@ -355,6 +358,9 @@ pub struct Files {
     /// I/O servers
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=16))]
     pub servers: u16,
+    /// Beside the cluster one that keeps two copies
+    #[arg(long)]
+    pub two_copies: bool,
     /// Run everything on this processor, or on all
     #[arg(long, value_name = "CPU|all", default_value = "all,0", value_delimiter = ',')]
     pub cpu: Vec<Processors>,

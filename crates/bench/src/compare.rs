@@ -97,6 +97,8 @@ pub struct Compare {
     pub separate: bool,
     /// A cluster in one process.
     pub embedded: bool,
+    /// A cluster of processes that keeps two copies, beside the one that keeps one.
+    pub two_copies: bool,
     /// Once on each of these.
     pub cpus: Vec<Cpu>,
     /// Rows as JSON.
@@ -127,7 +129,7 @@ impl Compare {
     fn measure(&self, ops: &[Op], cpu: Cpu) -> Result<Vec<Figures>, Box<dyn std::error::Error>> {
         let scratch = Scratch::new(None, false)?.removed_at_interrupt()?;
         let plain = scratch.path().join("plain");
-        let mut cluster = None;
+        let (mut cluster, mut two_copies) = (None, None);
         let mut places = vec![Target::plain(&plain)?, Target::pass_through(&plain)?];
         places.extend(Target::libfuse(&plain)?);
         if self.embedded {
@@ -136,6 +138,13 @@ impl Compare {
         if self.separate {
             let shape = Shape::prefaulted(self.servers);
             let started = cluster.insert(Processes::start(scratch.path(), &shape, cpu)?);
+            started.mount()?;
+            places.push(Target::cluster(started));
+        }
+        if self.two_copies {
+            let shape = Shape { copies: 2, ..Shape::prefaulted(self.servers) };
+            let parent = scratch.path().join("two-copies");
+            let started = two_copies.insert(Processes::start(&parent, &shape, cpu)?);
             started.mount()?;
             places.push(Target::cluster(started));
         }
@@ -177,17 +186,21 @@ impl Compare {
         let ours = figures.iter().filter(|place| place.kind.is_ours());
         let title = cpu.map_or(self.name.to_string(), |cpu| format!("{}, cpu {cpu}", self.name));
         for place in ours {
+            let beside = match place.kind {
+                Kind::TwoCopies => "one copy",
+                _ => "pass-through FUSE",
+            };
             let mut table = Table::new(&[
                 &title,
                 place.kind.name(),
-                "pass-through FUSE",
+                beside,
                 "ratio",
                 "plain",
                 "CPU",
-                "CPU pass-through",
+                "CPU of that",
             ]);
             for (number, op) in ops.iter().enumerate() {
-                let (by, through) = baseline(figures, number);
+                let (by, through) = baseline(figures, place.kind, number);
                 let pass = &place.medians[number];
                 if self.json {
                     print_json(&self.row(op, place.kind, cpu, pass, (by, through)));
@@ -208,7 +221,7 @@ impl Compare {
         }
         if !self.json {
             println!(
-                "ratio: speed beside the pass-through FUSE, medians of {} passes",
+                "ratio: to the column on its left, medians of {} passes",
                 self.passes
             );
             println!("*: libfuse's passthrough_ll, where it is faster than ours");
@@ -251,11 +264,11 @@ impl Compare {
     }
 }
 
-/// The pass-through that was faster at operation `number`.
-fn baseline(figures: &[Figures], number: usize) -> (Kind, &Pass) {
-    let through = figures.iter().filter(|place| place.kind.is_baseline());
-    let passes = through.map(|place| (place.kind, &place.medians[number]));
-    passes.min_by_key(|(_, pass)| pass.elapsed).expect("ours is always there")
+/// The place that operation `number` of one of this kind is compared with, the faster one of two pass-throughs.
+fn baseline(figures: &[Figures], ours: Kind, number: usize) -> (Kind, &Pass) {
+    let places = figures.iter().filter(|place| place.kind.is_baseline_of(ours));
+    let passes = places.map(|place| (place.kind, &place.medians[number]));
+    passes.min_by_key(|(_, pass)| pass.elapsed).expect("a baseline of each is there")
 }
 
 fn ratio(ours: &Pass, baseline: &Pass) -> f64 {

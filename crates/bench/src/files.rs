@@ -200,6 +200,7 @@ pub fn measure(arguments: &arguments::Files) -> Result<(), Box<dyn std::error::E
         passes: arguments.passes,
         separate: true,
         embedded: false,
+        two_copies: arguments.two_copies,
         cpus: arguments.cpu.iter().map(|cpu| cpu.0).collect(),
         json: arguments.json,
         warm_up: None,

@@ -36,6 +36,8 @@ pub enum Kind {
     Embedded,
     /// A cluster.
     Cluster,
+    /// A cluster that keeps two copies.
+    TwoCopies,
 }
 
 impl Kind {
@@ -47,17 +49,22 @@ impl Kind {
             Kind::Libfuse => "passthrough_ll of libfuse",
             Kind::Embedded => "trapeze, one process",
             Kind::Cluster => "trapeze",
+            Kind::TwoCopies => "trapeze, two copies",
         }
     }
 
     /// Whether it is Trapeze.
     pub fn is_ours(self) -> bool {
-        matches!(self, Kind::Embedded | Kind::Cluster)
+        matches!(self, Kind::Embedded | Kind::Cluster | Kind::TwoCopies)
     }
 
-    /// Whether it is a FUSE mount of a plain directory.
-    pub fn is_baseline(self) -> bool {
-        matches!(self, Kind::PassThrough | Kind::Libfuse)
+    /// Whether it is what this kind is compared with: a cluster with two copies with one that keeps one, others of ours
+    /// with a FUSE mount of a plain directory.
+    pub fn is_baseline_of(self, ours: Kind) -> bool {
+        match ours {
+            Kind::TwoCopies => self == Kind::Cluster,
+            _ => matches!(self, Kind::PassThrough | Kind::Libfuse),
+        }
     }
 }
 
@@ -197,6 +204,7 @@ impl Target<'_> {
             Target::PassThrough(place) if place.libfuse.is_some() => Kind::Libfuse,
             Target::PassThrough(_) => Kind::PassThrough,
             Target::Embedded(_) => Kind::Embedded,
+            Target::Cluster(place) if place.cluster().copies() > 1 => Kind::TwoCopies,
             Target::Cluster(_) => Kind::Cluster,
         }
     }
