@@ -181,8 +181,6 @@ struct Shared {
     gone: RefCell<BTreeMap<NodeId, u32>>,
     /// The groups of the volume, once they are known.
     groups: RefCell<Option<Groups>>,
-    /// They are being asked for.
-    refreshing: Cell<bool>,
 }
 
 /// A block map, and the layout epoch it belongs to.
@@ -295,7 +293,7 @@ impl Client {
     pub fn with_patience(cx: &Cx, volume: VolumeId, patience: Duration) -> Client {
         let (counters, formula, cx) = (Cell::default(), Rc::default(), cx.clone());
         let (maps, rooms, patience) = (RefCell::default(), RefCell::default(), Cell::new(patience));
-        let (gone, groups, refreshing) = (RefCell::default(), RefCell::default(), Cell::default());
+        let (gone, groups) = (RefCell::default(), RefCell::default());
         Client(Rc::new(Shared {
             cx,
             volume,
@@ -306,7 +304,6 @@ impl Client {
             formula,
             gone,
             groups,
-            refreshing,
         }))
     }
 
@@ -315,19 +312,13 @@ impl Client {
         self.0.groups.replace(Some(groups));
     }
 
-    /// Asks for newer groups, where there are some, unless that is under way: what failed may be another's task now.
+    /// Asks for newer groups, where there are some: what failed may be another's task now.
     fn refresh_groups(&self) {
         let Some(groups) = self.0.groups.borrow().clone() else { return };
         let has_none = groups.is_known() && groups.version() == 0;
-        if has_none || self.0.refreshing.replace(true) {
-            return;
+        if !has_none {
+            groups.refresh_soon();
         }
-        let client = self.clone();
-        self.cx().spawn("stripe groups", async move {
-            // Without an answer the next try asks again.
-            let _ = groups.refresh().await;
-            client.0.refreshing.set(false);
-        });
     }
 
     /// The server that answers for this home now, to whose disk the request goes. EREMOTE: its group is not known.

@@ -48,11 +48,9 @@ impl Inner {
     }
 
     fn refresh_groups(&self) {
-        let Some(table) = self.groups.table.clone() else { return };
-        self.cx.spawn("stripe groups", async move {
-            // Without an answer somebody asks again.
-            let _ = table.refresh().await;
-        });
+        if let Some(table) = &self.groups.table {
+            table.refresh_soon();
+        }
     }
 
     /// The group of an object of a disk, as far as that is known without reading it.

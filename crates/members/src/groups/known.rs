@@ -42,6 +42,9 @@ struct Shared {
     asked: Cell<u64>,
     /// The number of the last fetch's last page, and the fetch's outcome.
     fetched: Cell<(u64, Result<(), Errno>)>,
+    /// Something was heard that a task is to ask about, and there is such a task.
+    wanted: Cell<bool>,
+    asks: Cell<bool>,
 }
 
 impl Groups {
@@ -56,6 +59,8 @@ impl Groups {
             turn: Semaphore::new(cx, 1),
             asked: Cell::new(0),
             fetched: Cell::new((0, Ok(()))),
+            wanted: Cell::new(false),
+            asks: Cell::new(false),
         }))
     }
 
@@ -109,6 +114,22 @@ impl Groups {
             self.0.changed.notify_all();
         }
         outcome
+    }
+
+    /// As [`refresh`](Groups::refresh) beside what the caller does. Without an answer the next hint asks again.
+    pub fn refresh_soon(&self) {
+        self.0.wanted.set(true);
+        if self.0.asks.replace(true) {
+            return;
+        }
+        let groups = self.clone();
+        self.0.cx.spawn("groups", async move {
+            // A page that is under way may lack what was heard of meanwhile.
+            while groups.0.wanted.replace(false) {
+                let _ = groups.refresh().await;
+            }
+            groups.0.asks.set(false);
+        });
     }
 
     async fn fetch(&self) -> Result<(), Errno> {

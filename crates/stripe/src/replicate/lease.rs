@@ -4,6 +4,7 @@
 use super::fill::FILLS_MAX;
 use crate::groups::Local;
 use crate::server::Inner;
+use members::Groups as Table;
 use members::groups::{Change, Group, Memory, Replica, Word};
 use node::{Answer, Call, Request};
 use std::collections::BTreeMap;
@@ -71,18 +72,30 @@ impl Told {
 const TOLD_MAX: usize = (TRAILER_BYTES_MAX - 8) / Told::BYTES;
 
 impl Inner {
-    /// Keeps this server's replicas: for as long as the server runs.
-    pub async fn keep_groups(self: Rc<Self>) {
-        let Some(table) = self.groups.table.clone() else { return };
+    /// Keeps this server's replicas for as long as the server runs, from the first group of the cluster on.
+    pub async fn keep_groups(self: Rc<Self>, table: Table) {
+        self.wait_for_groups(&table).await;
+        self.serve_others();
         loop {
-            if table.is_known() {
-                self.follow_table();
-                self.tend_replicas();
-                self.ask_others();
-            } else {
-                self.refresh_groups();
-            }
+            self.follow_table();
+            self.tend_replicas();
+            self.ask_others();
             self.cx.sleep(LEASE_PERIOD).await;
+        }
+    }
+
+    async fn wait_for_groups(&self, table: &Table) {
+        loop {
+            let changed = table.changed();
+            if table.is_known() && !table.table().is_empty() {
+                return;
+            }
+            if table.is_known() {
+                changed.await;
+            } else {
+                table.refresh_soon();
+                node::race(changed, self.cx.sleep(LEASE_PERIOD)).await;
+            }
         }
     }
 

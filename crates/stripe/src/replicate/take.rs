@@ -23,14 +23,16 @@ const FILL_READ_TASKS: usize = 8;
 const TURN_PATIENCE: Duration = Duration::from_millis(300);
 
 impl Inner {
-    /// Starts the tasks that serve other replicas' servers.
+    /// Starts the task that keeps this server's replicas, where there may be some.
     pub fn serve_replicas(self: &Rc<Self>) {
-        if self.groups.table.is_none() {
-            return;
-        }
+        let Some(table) = self.groups.table.clone() else { return };
         self.cx.set_pure(Channel::LEASES, |op| op == LEASE);
         self.cx.set_pure(Channel::FILLS, |_| true);
-        self.cx.spawn("stripe groups", self.clone().keep_groups());
+        self.cx.spawn("stripe groups", self.clone().keep_groups(table));
+    }
+
+    /// Starts the tasks that serve other replicas' servers.
+    pub(super) fn serve_others(self: &Rc<Self>) {
         let leases = self.clone();
         self.cx.spawn("stripe leases", async move {
             loop {
