@@ -220,10 +220,7 @@ impl Compare {
             }
         }
         if !self.json {
-            println!(
-                "ratio: to the column on its left, medians of {} passes",
-                self.passes
-            );
+            println!("ratio: to the column on its left, medians of {} passes", self.passes);
             println!("*: libfuse's passthrough_ll, where it is faster than ours");
         }
     }
