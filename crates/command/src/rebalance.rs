@@ -99,6 +99,19 @@ struct Run<'a> {
     bar: indicatif::ProgressBar,
 }
 
+/// Groups of disks are not moved by this command.
+fn check_ungrouped(volume: &mut Volume) -> Result<()> {
+    match volume.has_groups()? {
+        false => Ok(()),
+        true => Err(ToolError::Usage(
+            "this cluster keeps two copies: its disks are in groups, which rebalance does not move yet. A server that is \
+             to go can be stopped when `trapeze status` says that every file has two whole copies; ten minutes later \
+             other disks take its place"
+                .into(),
+        )),
+    }
+}
+
 /// `trapeze rebalance`.
 pub fn rebalance(arguments: &cli::Rebalance) -> Result<()> {
     let mut volume = volume(&arguments.target)?;
@@ -117,12 +130,14 @@ pub fn rebalance(arguments: &cli::Rebalance) -> Result<()> {
             continue;
         }
         is_of_disks = true;
+        check_ungrouped(&mut volume)?;
         volume.retire(member.id, retired)?;
         if retired && !member.alive {
             return Err(ToolError::Usage(away(name)));
         }
     }
     if is_of_disks {
+        check_ungrouped(&mut volume)?;
         move_columns(arguments, &mut volume, names)?;
     }
     for member in &leaving {

@@ -1,6 +1,6 @@
 //! Two copies: files are there and can be written while any one I/O server is not, and nobody types a command.
 
-use crate::common::{Cluster, json_lines, pattern, text, trapeze};
+use crate::common::{Cluster, Up, json_lines, pattern, text, trapeze};
 use std::fs;
 use std::path::Path;
 use std::thread::sleep;
@@ -68,6 +68,23 @@ fn every_io_server_dies_once_and_files_are_read_and_written_meanwhile() {
         wait_until_whole(&cluster);
         check(&cluster, count);
     }
+    for flags in [&["check"][..], &["check", "--deep"]] {
+        let target = cluster.processes.target();
+        let done = trapeze(&[flags, &["-c", &target]].concat());
+        let text = String::from_utf8_lossy(&done.stdout).into_owned();
+        assert!(done.status.success(), "{text}{}", String::from_utf8_lossy(&done.stderr));
+        assert!(text.contains(&format!("{count} files")), "{text}");
+        assert!(text.contains("0 damaged, 0 names unreadable, 0 objects without a file"), "{text}");
+    }
+}
+
+#[test]
+fn a_cluster_of_up_takes_files_when_it_is_ready() {
+    let up = Up::keeping_two_copies("2");
+    up.put("file", &pattern(1, 300_000));
+    assert!(up.get("file") == pattern(1, 300_000));
+    let why = up.refused(&["rebalance"]);
+    assert!(why.contains("keeps two copies"), "{why}");
 }
 
 /// Flips a bit in each of some files, at a place that differs from file to file.

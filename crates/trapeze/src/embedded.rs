@@ -18,8 +18,12 @@ use live::wait::WaitPolicy;
 use std::path::Path;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 type Result<T> = std::result::Result<T, ServeError>;
+
+/// How long the groups of a cluster with copies are waited for.
+const GROUPS_SPAN: Duration = Duration::from_secs(30);
 
 /// Something that runs on a thread until it is asked to stop, or dropped.
 #[derive(Debug)]
@@ -102,7 +106,20 @@ impl Embedded {
             };
             embedded.workers.push(Worker::start(&name, work)?);
         }
+        embedded.wait_for_groups()?;
         Ok(embedded)
+    }
+
+    /// A new cluster that keeps two copies can take files a moment after its servers have joined.
+    fn wait_for_groups(&self) -> Result<()> {
+        if self.cluster.copies() < 2 {
+            return Ok(());
+        }
+        let refused = |error: &dyn std::fmt::Display| ServeError::Refused(error.to_string());
+        let mut volume = self.volume().map_err(|error| refused(&error))?;
+        // Without groups after that it is the status that says why.
+        volume.wait_for_groups(GROUPS_SPAN).map_err(|error| refused(&error))?;
+        Ok(())
     }
 
     /// Its directory and machines.

@@ -37,6 +37,8 @@ const O_RDWR: u32 = 2;
 
 /// How long a server is waited for that is only asked what it has.
 const ASK_SPAN: Duration = Duration::from_secs(2);
+/// Between two questions for the groups of a new cluster.
+const GROUPS_PAUSE: Duration = Duration::from_millis(50);
 
 /// A column of a file.
 #[derive(Clone, Copy, Debug)]
@@ -430,6 +432,28 @@ impl Volume {
         asked.at(path)
     }
 
+    /// Whether files are kept by groups of disks, as far as the manager answers.
+    pub fn has_groups(&mut self) -> Result<bool> {
+        self.wait_for_groups(Duration::ZERO)
+    }
+
+    /// Waits until the cluster has groups of disks that files can be put in, for so long at most; whether it has some.
+    pub(crate) fn wait_for_groups(&mut self, span: Duration) -> Result<bool> {
+        let member = self.running.services.member.as_ref().expect("a client is a member");
+        let (cx, groups) = (self.running.host.node().cx().clone(), member.groups());
+        self.block_on(async move {
+            let until = cx.now() + span;
+            loop {
+                // Without an answer it is asked again.
+                let _ = groups.refresh().await;
+                if groups.version() > 0 || cx.now() >= until {
+                    return groups.version() > 0;
+                }
+                cx.sleep(GROUPS_PAUSE).await;
+            }
+        })
+    }
+
     /// Room on each I/O server of the cluster, by name, or why it does not say.
     pub fn rooms(&mut self) -> Result<Vec<(String, std::result::Result<VolumeRoom, Errno>)>> {
         let member = self.running.services.member.clone().expect("a client is a member");
@@ -449,6 +473,7 @@ impl Volume {
         let stripe = stripe::Client::with_patience(cx, volume, ASK_SPAN);
         let member = self.running.services.member.as_ref().expect("a client is a member");
         stripe.set_gone(gone_disks(member.directory().iter()));
+        stripe.set_groups(member.groups());
         (names::Client::new(cx, manager, volume), stripe)
     }
 

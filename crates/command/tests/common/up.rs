@@ -11,6 +11,7 @@ use trapeze::children::Process;
 pub struct Up {
     folder: TempDir,
     servers: &'static str,
+    copies: &'static str,
     running: Option<Process>,
 }
 
@@ -22,7 +23,16 @@ pub fn said(done: &Output) -> String {
 impl Up {
     /// With this many I/O servers, started.
     pub fn new(servers: &'static str) -> Up {
-        let mut up = Up { folder: tempfile::tempdir().unwrap(), servers, running: None };
+        Up::of(servers, "1")
+    }
+
+    /// The same, with two copies of everything.
+    pub fn keeping_two_copies(servers: &'static str) -> Up {
+        Up::of(servers, "2")
+    }
+
+    fn of(servers: &'static str, copies: &'static str) -> Up {
+        let mut up = Up { folder: tempfile::tempdir().unwrap(), servers, copies, running: None };
         up.start();
         up
     }
@@ -33,7 +43,8 @@ impl Up {
 
     pub fn start(&mut self) {
         let mut command = ended_by_signals(program());
-        command.args(["up", "--servers", self.servers, "--dir"]).arg(self.at("data"));
+        command.args(["up", "--servers", self.servers, "--copies", self.copies]);
+        command.arg("--dir").arg(self.at("data"));
         self.running = Some(Process::start_command("up", command, &self.at("out")).unwrap());
     }
 
