@@ -81,6 +81,13 @@ impl Tracks {
         open.entry(object).or_insert_with(new).clone()
     }
 
+    /// Another fill begins: its primary may count from below what was executed for another one. Turns that are held
+    /// stay so, since what is still executed for the fill before must not pass what follows.
+    pub fn begin_anew(&self) {
+        self.settled.set(0);
+        self.open.borrow().values().for_each(|track| track.last.set(0));
+    }
+
     /// All changes up to this one are executed everywhere, or not needed.
     pub fn note_settled(&self, settled: u64) {
         self.settled.set(self.settled.get().max(settled));

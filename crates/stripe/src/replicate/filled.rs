@@ -33,14 +33,16 @@ impl Inner {
         let is_its = order.fill == local.filled_by.get() && !is_in_sync;
         let told = match request.op {
             step::BEGIN => {
-                let is_later = order.fill >= local.filled_by.get();
-                let begins = !is_in_sync && is_later && ask.offset == self.cx.incarnation();
-                if begins {
+                let known = local.filled_by.get();
+                let is_of_now = !is_in_sync && ask.offset == self.cx.incarnation();
+                // It may come twice, and then changes nothing.
+                if is_of_now && order.fill > known {
                     local.filled_by.set(order.fill);
+                    local.tracks.begin_anew();
                     local.remembers.set(false);
                     local.verifier.set(order.verifier);
                 }
-                done(begins)
+                done(is_of_now && order.fill >= known)
             }
             step::WHOLE => {
                 let is_whole = is_its && local.settle(&self.cx, ask.group_epoch, order.verifier);

@@ -158,7 +158,6 @@ impl Inner {
             if fenced.is_ok() && local.seat.borrow().settles() {
                 let verifier = u64::from(epoch) << 32 | service.cx.random() >> 33 | 1;
                 if local.settle(&service.cx, epoch, verifier) {
-                    local.orders.set(0);
                     local.remembers.set(true);
                 }
             }

@@ -87,6 +87,8 @@ impl Inner {
         self.check_fill(local, order)?;
         let track = local.tracks.get(ask.object);
         local.tracks.note_settled(order.settled);
+        // As the primary it counts on from above all that others take for settled.
+        local.note_order(order.settled);
         self.wait_for_turn(local, &track, order).await?;
         if request.op == op::COMMIT {
             // It ends what came before it, and nothing waits for it.
@@ -97,6 +99,8 @@ impl Inner {
         self.check_fill(local, order)?;
         if !local.tracks.is_done(&track, order) {
             self.execute_ordered(local, request, ask, order).await?;
+            // Meanwhile another fill may have begun, whose numbers are not these.
+            self.check_fill(local, order)?;
             track.note(order.number);
             local.note_order(order.number);
             local.moved.notify_all();
