@@ -138,3 +138,23 @@ impl Groups {
         self.local.borrow().values().cloned().collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use endpoint::{Frames, HeapRegion};
+    use node::{Node, NodeConfig};
+
+    #[test]
+    fn fills_are_numbered_upwards_within_an_epoch_and_with_the_epochs() {
+        let disk = |id| Replica { server: NodeId(id), disk: 0, id: id.into() };
+        let group = Group::new(2, &[disk(1), disk(2)]).unwrap();
+        let node = Node::new(NodeConfig::new(NodeId(1), 1, 1), Frames::new(HeapRegion::new(16)));
+        let local = Local::new(node.cx(), GroupId::FIRST, disk(1), group.clone());
+        let mut fills: Vec<u64> = (0..20).map(|_| local.next_fill()).collect();
+        let next = group.after(Some(disk(1)), 1, members::groups::Change::Fence).unwrap();
+        local.learn(node.cx(), next);
+        fills.extend((0..20).map(|_| local.next_fill()));
+        assert!(fills.is_sorted_by(|one, next| one < next), "{fills:?}");
+    }
+}
