@@ -244,10 +244,12 @@ impl Seat {
         }
         match (self.memory(), self.told(other)) {
             // What was on its way from the primary before this one is at some of the others only.
-            _ if self.is_primary() && self.took_over => true,
+            (Memory::Kept(_), _) if self.is_primary() && self.took_over => true,
             (Memory::Kept(_), Some(Memory::Lost)) => true,
             // All have lost theirs: what is durable at the primary counts.
             (Memory::Lost, Some(Memory::Lost)) => self.is_primary() || self.is_silent(now, other),
+            // It may have what was acknowledged from memory: it is the one to go on, for as long as it is there.
+            (Memory::Lost, _) => self.is_silent(now, other),
             _ => self.misses(now, other),
         }
     }
@@ -355,5 +357,56 @@ impl Seat {
             (*known, *at) = (word, now);
         }
         is_later
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn replica(server: u16) -> Replica {
+        Replica { server: NodeId(server), disk: 0, id: u64::from(server) }
+    }
+
+    fn group() -> Group {
+        Group::new(3, &[replica(1), replica(2), replica(3)]).unwrap()
+    }
+
+    fn word(incarnation: u64, memory: Memory) -> Word {
+        Word { incarnation, epoch: 1, memory }
+    }
+
+    const STEP: Duration = Duration::from_millis(250);
+
+    /// Another one is heard all the time and promises nothing: that is to whom the group belongs now.
+    #[test]
+    fn a_primary_that_lost_its_memory_goes_on_without_none_that_has_it() {
+        let mut now = Time(1 << 40);
+        let mut seat = Seat::new(now, replica(1), 7, group());
+        for _ in 0..40 {
+            now = now + STEP;
+            for other in [2, 3] {
+                seat.handle_answer(now, NodeId(other), word(1, Memory::Kept(5)), now, false);
+            }
+            assert_eq!(seat.propose(now), None);
+        }
+        // One that is silent is not waited for.
+        now = now + GRACE;
+        assert_eq!(seat.propose(now), Some(Change::Remove(replica(2))));
+    }
+
+    /// It has the place of a primary that is gone, and lacks what the third one has.
+    #[test]
+    fn one_that_took_over_without_memory_goes_on_without_none_that_has_it() {
+        let mut now = Time(1 << 40);
+        let mut seat = Seat::new(now, replica(2), 7, group());
+        now = now + GRACE;
+        let change = seat.propose(now).expect("a primary that is silent");
+        assert_eq!(change, Change::Remove(replica(1)));
+        seat.handle_proposed();
+        seat.handle_group(now, group().after(Some(replica(2)), 1, change).unwrap());
+        let word = Word { epoch: 2, ..word(1, Memory::Kept(5)) };
+        seat.handle_answer(now, NodeId(3), word, now, false);
+        assert_eq!(seat.propose(now), None);
     }
 }
