@@ -6,10 +6,20 @@
 
 use crate::groups::{Change, Disk, GroupId, Plan, Replica, Shape, Step};
 use crate::limits::{DISKS_MAX, PLAN_STEPS, REPLACE_AFTER};
-use crate::protocol::Roles;
+use crate::protocol::{Member, Roles};
 use crate::registry::Registry;
 use std::collections::{BTreeMap, BTreeSet};
-use wire::Time;
+use wire::{NodeId, Time};
+
+/// What a plan is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Basis {
+    disks: Vec<Disk>,
+    /// Servers that are there and have told no disk yet, with their machines.
+    awaited: BTreeSet<(NodeId, u64)>,
+    /// Of the groups.
+    version: u64,
+}
 
 /// The planner's view of the disks.
 #[derive(Debug)]
@@ -19,7 +29,7 @@ pub(crate) struct Planner {
     /// Disks that serve nothing now and are not given up, and since when.
     away: BTreeMap<Replica, Time>,
     /// What the last plan was made of, if it had no steps: it would have none again.
-    settled: Option<(Vec<Disk>, u64)>,
+    settled: Option<Basis>,
     wishes: Vec<(GroupId, u32, Replica)>,
 }
 
@@ -44,25 +54,34 @@ impl Planner {
     /// The next steps that the planner makes itself; none where all is well, or under way.
     pub fn steps(&mut self, now: Time, registry: &Registry) -> Vec<Step> {
         let (disks, table) = (self.disks(now, registry), registry.decided_groups());
-        let basis = (disks, table.version());
+        let basis = Basis { disks, awaited: awaited(registry), version: table.version() };
         if self.settled.as_ref() == Some(&basis) {
             return Vec::new();
         }
-        let steps = Plan::new(self.shape(&basis.0), &basis.0, table).steps(PLAN_STEPS);
+        let steps = Plan::new(self.shape(&basis), &basis.disks, table).steps(PLAN_STEPS);
         let steps = self.without_wishes(steps);
         self.settled = steps.is_empty().then_some(basis);
         steps
     }
 
-    /// Groups are made only with all their copies, on as many machines as there are.
-    fn shape(&self, disks: &[Disk]) -> Shape {
-        let machines = |which: fn(&&Disk) -> bool| -> BTreeSet<u64> {
-            disks.iter().filter(which).map(|disk| disk.machine).collect()
-        };
-        let (all, taking) = (machines(|disk| !disk.leaves), machines(|disk| disk.takes));
+    /// Groups are made only with all their copies, on as many servers, and machines, as there are.
+    fn shape(&self, basis: &Basis) -> Shape {
+        let disks = &basis.disks;
         let copies = usize::from(self.copies);
+        let spread = |of: fn(&Disk) -> u64, awaited: BTreeSet<u64>| {
+            let all = |which: fn(&&Disk) -> bool| disks.iter().filter(which).map(of);
+            let taking: BTreeSet<u64> = all(|disk| disk.takes).collect();
+            let there: BTreeSet<u64> = all(|disk| !disk.leaves).chain(awaited).collect();
+            taking.len() >= there.len().min(copies)
+        };
+        let awaited = basis.awaited.iter();
+        let is_spread = spread(|disk| disk.machine, awaited.clone().map(|it| it.1).collect())
+            && spread(
+                |disk| disk.replica.server.0.into(),
+                awaited.map(|it| it.0.0.into()).collect(),
+            );
         let takes = disks.iter().filter(|disk| disk.takes).count();
-        let makes = takes >= copies && taking.len() >= all.len().min(copies);
+        let makes = takes >= copies && is_spread;
         let per_disk = if makes { self.per_disk } else { 0 };
         // A disk that is lost is rebuilt by all others at once, each of which fills one replica on average.
         Shape { copies: self.copies, per_disk, moves_max: takes.max(1) }
@@ -115,6 +134,15 @@ impl Planner {
     }
 }
 
+/// Servers that are there and have told no disk yet, with their machines: they are about to.
+fn awaited(registry: &Registry) -> BTreeSet<(NodeId, u64)> {
+    let told: BTreeSet<NodeId> = registry.told_disks().map(|(server, ..)| server).collect();
+    let is_awaited =
+        |member: &&Member| member.alive && member.roles.contains(Roles::IO) && member.disks != 0;
+    let others = registry.members().filter(is_awaited).filter(|it| !told.contains(&it.id));
+    others.map(|member| (member.id, registry.machine(member.id))).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -124,7 +152,6 @@ mod tests {
     use crate::registry::{STORE_KIND, STORE_VERSION};
     use std::time::Duration;
     use store::{Config, MemoryBackend, Store};
-    use wire::NodeId;
 
     const LEASE: Duration = Duration::from_secs(10);
     const PER_DISK: u16 = 4;
@@ -265,6 +292,15 @@ mod tests {
             replicas.filter(|replica| replica.server.0 == server).count()
         }
 
+        fn is_on_distinct_servers(&self) -> bool {
+            let mut all = self.registry.decided_groups().iter();
+            all.all(|(_, group)| {
+                let servers: BTreeSet<NodeId> =
+                    group.replicas().iter().map(|it| it.server).collect();
+                servers.len() == group.replicas().len()
+            })
+        }
+
         /// Whether each group has its replicas on distinct machines.
         fn is_apart(&self) -> bool {
             let mut all = self.registry.decided_groups().iter();
@@ -276,6 +312,24 @@ mod tests {
         }
     }
 
+    /// A server's process dies more often than its machine does.
+    #[test]
+    fn servers_of_one_machine_keep_distinct_copies() {
+        let mut world = World::new(2);
+        (1..=3).for_each(|id| world.start(id, 1, 77, &[0, 1]));
+        world.settle();
+        assert!(world.is_on_distinct_servers());
+        let mut world = World::new(2);
+        world.start(1, 1, 77, &[0, 1]);
+        world.settle();
+        assert!(!world.ids().is_empty() && !world.is_on_distinct_servers());
+        world.start(2, 1, 77, &[0, 1]);
+        // Primaries are not asked for what goes without them.
+        world.hands_over = false;
+        world.settle();
+        assert!(world.is_on_distinct_servers());
+    }
+
     #[test]
     fn groups_are_made_when_as_many_disks_as_copies_are_told() {
         let mut world = World::new(2);
@@ -283,6 +337,12 @@ mod tests {
         assert_eq!(world.settle(), 0, "one disk keeps no two copies");
         world.join(2, 1, 0, 0b1111);
         assert_eq!(world.settle(), 0, "it has told no disk");
+        world.start(1, 2, 0, &[0, 1]);
+        assert_eq!(world.settle(), 0, "the second server is about to tell its disks");
+        world.pass(LEASE * 2, &[(1, 2)]);
+        assert!(world.settle() > 0, "it is down");
+        world = World::new(2);
+        world.start(1, 1, 0, &[0]);
         world.start(2, 1, 0, &[0]);
         world.settle();
         assert_eq!((world.held_by(1), world.held_by(2)), (4, 4));

@@ -15,7 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Disk {
     /// The disk.
     pub replica: Replica,
-    /// Its machine: no two replicas of a group are on one, as long as there are others.
+    /// Its machine: no two replicas of a group are on one, as long as there are others; else on distinct servers, as
+    /// long as there are several.
     pub machine: u64,
     /// Its rack; the same of racks. 0 for all where none are known.
     pub rack: u64,
@@ -50,6 +51,15 @@ pub enum Step {
 /// Primaries that are asked to hand over, to each step that the planner makes itself. Those that do not answer hold up
 /// none of the other steps.
 pub const LEADS_EACH: usize = 4;
+
+/// How near a disk is to others of a group: replicas on its machine, on its server, and in its rack. Several servers
+/// may be of one machine, and a process dies more often than a machine does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Nearness {
+    machine: usize,
+    server: usize,
+    rack: usize,
+}
 
 type Place = (wire::NodeId, u8);
 
@@ -249,15 +259,16 @@ impl Plan {
     }
 
     /// Whether no disk is farther from the others of its group than one with this nearness.
-    fn is_farthest(&self, (machine, rack): (usize, usize)) -> bool {
-        machine == 0 && (rack == 0 || self.racks < 2)
+    fn is_farthest(&self, near: Nearness) -> bool {
+        near.machine == 0 && near.server == 0 && (near.rack == 0 || self.racks < 2)
     }
 
-    /// Replicas on its machine, and in its rack.
-    fn nearness(&self, disk: &Disk, beside: &[Replica]) -> (usize, usize) {
+    fn nearness(&self, disk: &Disk, beside: &[Replica]) -> Nearness {
         let others = || beside.iter().filter_map(|other| self.disk(*other));
+        let server = beside.iter().filter(|other| other.server == disk.replica.server).count();
         let machine = others().filter(|other| other.machine == disk.machine).count();
-        (machine, others().filter(|other| other.rack == disk.rack).count())
+        let rack = others().filter(|other| other.rack == disk.rack).count();
+        Nearness { machine, server, rack }
     }
 
     fn staying(&self, group: &Group) -> Vec<Replica> {
@@ -274,8 +285,7 @@ impl Plan {
         self.best(group.replicas()).map(|disk| Change::Add(disk.replica))
     }
 
-    /// One that has more than it is to have: a replica on a disk that leaves, else one beside another on its machine,
-    /// else the one on the fullest disk.
+    /// One that has more than it is to have: a replica on a disk that leaves, else the one that is [spare](Plan::spare).
     fn surplus(&self, group: &Group) -> Option<Change> {
         let mut leaving = group.replicas().iter().filter(|replica| !self.stays(**replica));
         if let Some(unfilled) = leaving.clone().find(|replica| !group.is_in_sync(**replica)) {
@@ -284,18 +294,28 @@ impl Plan {
         if group.in_sync().count() <= usize::from(group.copies()) || is_filling(group) {
             return None;
         }
-        let fullest = |replica: &Replica| {
-            let others: Vec<Replica> = group.in_sync().filter(|other| other != replica).collect();
-            let disk = self.disk(*replica).expect("it stays");
-            (self.nearness(disk, &others), self.load(disk, 0), Reverse(place(*replica)))
-        };
-        let synced = group.in_sync().filter(|replica| self.stays(*replica));
-        let goes = leaving.next().copied().or_else(|| synced.max_by_key(fullest))?;
+        let synced: Vec<Replica> = group.in_sync().collect();
+        let goes = leaving.next().copied().or_else(|| self.spare(&synced))?;
         if goes != group.primary() {
             return Some(Change::Drop(goes));
         }
         let next = group.in_sync().find(|replica| *replica != goes && self.stays(*replica));
         next.map(Change::Lead)
+    }
+
+    /// Of replicas, of which the first is the primary, the one that goes when there are more than are to be: one beside
+    /// another on its machine, else the one on the fullest disk. Of those beside each other rather not the primary,
+    /// which must be asked.
+    fn spare(&self, synced: &[Replica]) -> Option<Replica> {
+        let fullest = |replica: &Replica| {
+            let others: Vec<Replica> =
+                synced.iter().copied().filter(|other| other != replica).collect();
+            let disk = self.disk(*replica).expect("it stays");
+            let near = self.nearness(disk, &others);
+            let yields = near.server > 0 && *replica != synced[0];
+            (near, yields, self.load(disk, 0), Reverse(place(*replica)))
+        };
+        synced.iter().copied().filter(|replica| self.stays(*replica)).max_by_key(fullest)
     }
 
     /// One with two replicas on a machine, or in a rack, that need not be.
@@ -347,7 +367,10 @@ impl Plan {
             let is_whole = !is_filling(group) && group.lacks() == 0;
             let is_at_rest = is_whole && group.replicas().len() <= group.copies().into();
             let is_as_far = self.nearness(to, &others) <= self.nearness(from, &others);
-            is_at_rest && group.is_in_sync(from.replica) && !has(to) && is_as_far
+            // Else it would go back and forth.
+            let moved: Vec<Replica> = group.in_sync().chain([to.replica]).collect();
+            let goes = || self.spare(&moved) == Some(from.replica);
+            is_at_rest && group.is_in_sync(from.replica) && !has(to) && is_as_far && goes()
         };
         let there = self.on.get(&place(from.replica))?;
         let id = there.iter().find(|id| fits(&self.groups[id]))?;
@@ -404,11 +427,16 @@ mod tests {
 
     /// Makes steps until there are none; what is added is filled in between. How many steps it took.
     fn settle(shape: Shape, disks: &[Disk], table: &mut Table) -> usize {
+        settle_at_most(shape, disks, table, usize::MAX)
+    }
+
+    /// The same, up to so many steps.
+    fn settle_at_most(shape: Shape, disks: &[Disk], table: &mut Table, most: usize) -> usize {
         let mut count = 0;
         loop {
             fill(disks, table);
-            let steps = Plan::new(shape, disks, table).steps(128);
-            if steps.is_empty() {
+            let steps = Plan::new(shape, disks, table).steps(most.min(128));
+            if steps.is_empty() || count >= most {
                 return count;
             }
             count += steps.len();
@@ -541,6 +569,28 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(400))]
+
+        /// Servers, some of them of one machine, tell their disks one after the other.
+        #[test]
+        fn copies_are_on_distinct_machines_and_servers_as_soon_as_there_are_some(
+            servers in proptest::collection::vec((1..4u64, 1..4u8, any::<bool>()), 2..7),
+        ) {
+            let shape = Shape { copies: 2, per_disk: 4, moves_max: 4 };
+            let (mut all, mut table) = (Vec::new(), Table::default());
+            for (id, (machine, each, waits)) in (1..).zip(&servers) {
+                let machine = *machine;
+                all.extend((0..*each).map(|number| Disk { machine, ..disk(id, number) }));
+                let most = if *waits { usize::MAX } else { 3 };
+                settle_at_most(shape, &all, &mut table, most);
+            }
+            settle(shape, &all, &mut table);
+            let machines: BTreeSet<u64> = all.iter().map(|it| it.machine).collect();
+            for (_, group) in table.iter() {
+                let servers: BTreeSet<NodeId> = group.replicas().iter().map(|it| it.server).collect();
+                prop_assert_eq!(servers.len(), 2, "{:?}", group);
+                prop_assert!(machines.len() < 2 || is_apart(&all, group), "{:?}", group);
+            }
+        }
 
         /// Machines come, leave, and are lost, in any order, the next one when all is done or not.
         #[test]
