@@ -271,6 +271,8 @@ impl Service {
         Ok(lease)
     }
 
+    /// Told once in an incarnation of the server, and where its disks' replicas go by: so the answer comes when it is on
+    /// stable storage.
     async fn disks(
         &self,
         registration: Registration,
@@ -280,7 +282,11 @@ impl Service {
         let now = self.0.cx.now();
         let (verdict, append) =
             self.0.registry.borrow_mut().handle_disks(now, registration, disks)?;
+        let is_new = append.is_some();
         self.appended(append).await?;
+        if is_new {
+            self.sync_for_good().await?;
+        }
         Ok(verdict)
     }
 
@@ -316,6 +322,11 @@ impl Service {
         let _turn = self.0.turn.acquire(1).await;
         let append = change(&mut self.0.registry.borrow_mut())?;
         self.appended(append).await?;
+        self.sync_for_good().await
+    }
+
+    /// All that was appended is on stable storage when this ends without an error.
+    async fn sync_for_good(&self) -> Result<(), Errno> {
         self.sync().await;
         let admitted = self.0.registry.borrow_mut().store_mut().admit();
         admitted.map_err(Errno::from)

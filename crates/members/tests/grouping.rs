@@ -15,8 +15,12 @@ fn config(copies: u8) -> Config {
     Config { copies, per_disk: PER_DISK, ..Config::default() }
 }
 
+fn disk_label(server: u16) -> u128 {
+    u128::from(server) << 64 | 0xd15c
+}
+
 fn disk(server: u16) -> Replica {
-    Replica::of_label(NodeId(server), 0, u128::from(server) << 64 | 0xd15c)
+    Replica::of_label(NodeId(server), 0, disk_label(server))
 }
 
 /// An I/O server with one disk, which it tells.
@@ -24,8 +28,7 @@ fn start_io(world: &World, id: u16) -> Client {
     let client = world.start(id, &format!("server {id}"), Roles::IO);
     let (told, cx) = (client.clone(), world.net.nodes[usize::from(id) - 1].cx().clone());
     cx.clone().spawn("test disks", async move {
-        let label = u128::from(id) << 64 | 0xd15c;
-        let disks = [ToldDisk { disk: 0, id: label, found: [1, 0], now: [1, 0] }];
+        let disks = [ToldDisk { disk: 0, id: disk_label(id), found: [1, 0], now: [1, 0] }];
         loop {
             let changed = told.changed();
             if is_member(&told) && told.tell_disks(&disks).await.is_ok() {
@@ -99,6 +102,26 @@ fn no_groups_are_made_of_one_disk() {
     world.seconds(10);
     assert_eq!(groups_of(&world), []);
     let _beta = start_io(&world, 3);
+    world.until(|world| groups_of(world).len() == usize::from(PER_DISK));
+}
+
+/// A server tells its disks once in an incarnation: what is answered outlives a power cut of the manager.
+#[test]
+fn disks_that_were_told_are_known_after_a_power_cut() {
+    let mut world = World::with(4, config(2));
+    let clients = [2, 3].map(|id| world.start(id, &format!("server {id}"), Roles::IO));
+    world.until(|_| clients.iter().all(is_member));
+    world.seconds(3);
+    for (client, id) in clients.iter().zip([2, 3]) {
+        let (told, cx) = (client.clone(), world.net.nodes[id - 1].cx());
+        let disk = ToldDisk { disk: 0, id: disk_label(id as u16), found: [1, 0], now: [1, 0] };
+        let answered = start(cx, async move { told.tell_disks(&[disk]).await });
+        world.until(|_| answered.borrow().is_some());
+        assert!(answered.take().unwrap().is_ok());
+        world.backend = world.backend.crash(&mut || 0);
+        world.logs.crash(&mut || 0);
+        world.restart_manager();
+    }
     world.until(|world| groups_of(world).len() == usize::from(PER_DISK));
 }
 
