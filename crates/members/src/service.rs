@@ -271,8 +271,8 @@ impl Service {
         Ok(lease)
     }
 
-    /// Told once in an incarnation of the server, and where its disks' replicas go by: so the answer comes when it is on
-    /// stable storage.
+    /// Told once in an incarnation of the server, and what its disks' replicas go by: the answer comes when it is
+    /// durable.
     async fn disks(
         &self,
         registration: Registration,

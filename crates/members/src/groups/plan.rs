@@ -285,7 +285,7 @@ impl Plan {
         self.best(group.replicas()).map(|disk| Change::Add(disk.replica))
     }
 
-    /// One that has more than it is to have: a replica on a disk that leaves, else the one that is [spare](Plan::spare).
+    /// One that has more than it is to have: a replica on a disk that leaves, else the [spare](Plan::spare) one.
     fn surplus(&self, group: &Group) -> Option<Change> {
         let mut leaving = group.replicas().iter().filter(|replica| !self.stays(**replica));
         if let Some(unfilled) = leaving.clone().find(|replica| !group.is_in_sync(**replica)) {
