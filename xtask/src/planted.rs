@@ -4,10 +4,11 @@ use crate::run::{SUITE, command, root, run_tests};
 
 /// A switch (`node::Bug`), the package and the name of a test that notices it. Those that fresh seeds find are in
 /// `crates/sim/tests/bugs.rs`.
-const NOTICED: [(&str, &str, &str); 24] = [
+const NOTICED: [(&str, &str, &str); 25] = [
     ("AnswerBeforeAppend", "names", "nothing_is_acknowledged_when_the_log_fails"),
     ("AnswersForgotten", "names", "a_call_is_executed_once_even_over_a_restart"),
     ("AwayPageTaken", "stripe", "what_was_cut_off_does_not_come_back"),
+    ("BackupNotQuiesced", "names", "a_backup_of_an_array_is_of_one_moment_and_is_restored_to_that"),
     ("DiskNotVerified", "stripe", "a_flipped_byte_is_an_error_and_not_data"),
     ("ExecutedTwice", "node", "at_most_once_under_loss_duplication_and_reordering"),
     ("FullDirectoryRemoved", "names", "nodes_and_links"),

@@ -1,9 +1,10 @@
 //! `trapeze restore`: the names of a manager go on from a backup, or from an older copy of its directory.
 
-use crate::backup::format::{BadBackup, Counts, Head, Of, Reader};
+use crate::backup::format::{BadBackup, Block, Counts, Head, Of, Part, Reader};
 use crate::cli;
 use files::cluster::{members_store, names_store};
 use live::meta::{LoadError, exists, load};
+use names::PartOf;
 use node::rings::StoreId;
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read};
@@ -19,8 +20,8 @@ use trapeze::{incarnation, output};
 pub enum RestoreError {
     /// Not a manager's directory.
     #[error(
-        "{0} is no directory of a manager: name the DIR of `trapeze up` or of `trapeze init`, where manager.toml or \
-         machine.toml is"
+        "{0} is no directory of a manager: name the DIR of `trapeze up`, `init` or `join` where manager.toml or \
+         machine.toml is, or a manager's configuration itself"
     )]
     NoManager(PathBuf),
     /// Its configuration.
@@ -47,6 +48,12 @@ pub enum RestoreError {
          changed"
     )]
     Other(PathBuf, String, PathBuf, String),
+    /// It has nothing of this manager.
+    #[error(
+        "{0} has no names of the manager {1}, but of {2}: when it was made {1} had no share of the names; nothing was \
+         changed"
+    )]
+    NoPart(PathBuf, String, String),
     /// Another release made it.
     #[error(
         "{0} was made by a release whose names have format {1} and whose members have format {2}, this one knows {3} \
@@ -67,7 +74,7 @@ pub enum RestoreError {
 type Result<T> = std::result::Result<T, RestoreError>;
 
 /// The next steps for the administrator.
-const NEXT: &str = "start the manager and all machines, look at `trapeze check`, and when all is as it should be, \
+const NEXT: &str = "start the managers and all machines, look at `trapeze check`, and when all is as it should be, \
                     `trapeze quarantine resume`: until then nothing that the names do not know is purged";
 
 /// `trapeze restore`.
@@ -93,10 +100,14 @@ pub fn restore(arguments: &cli::Restore) -> Result<()> {
     check(file, &head, &arguments.dir, &machine)?;
     let new = beside(&store, "restoring");
     let _ = fs::remove_dir_all(&new); // of a restore that was broken off
-    let written = write(&new, &mut reader).map_err(|error| match error {
-        Failure::Backup(error) => bad(error),
-        Failure::Other(error) => error,
-    });
+    let written =
+        write(&new, &mut reader, (&machine, head.has_parts)).map_err(|error| match error {
+            Failure::Backup(error) => bad(error),
+            Failure::NoPart(parts) => {
+                RestoreError::NoPart(file.clone(), machine.name.clone(), parts)
+            }
+            Failure::Other(error) => error,
+        });
     let counts = written.inspect_err(|_| drop(fs::remove_dir_all(&new)))?;
     let kept = put(&store, &new)?;
     let when = output::at(head.taken, 0);
@@ -108,9 +119,9 @@ pub fn restore(arguments: &cli::Restore) -> Result<()> {
     Ok(())
 }
 
-/// The configuration in a manager's directory, and where its store is.
+/// The configuration in a manager's directory, or this one, and where its store is.
 pub(crate) fn manager_of(dir: &Path) -> Result<(Machine, PathBuf)> {
-    let files = ["manager.toml", "machine.toml"].map(|name| dir.join(name));
+    let files = [dir.to_path_buf(), dir.join("manager.toml"), dir.join("machine.toml")];
     let file = files.iter().find(|file| file.is_file());
     let machine = Machine::load(file.ok_or_else(|| RestoreError::NoManager(dir.into()))?)?;
     let store = machine.store.clone().filter(|_| machine.is(Role::Manager));
@@ -141,6 +152,8 @@ fn check(file: &Path, head: &Head, dir: &Path, machine: &Machine) -> Result<()> 
 
 enum Failure {
     Backup(BadBackup),
+    /// It has only parts of managers with these names.
+    NoPart(String),
     Other(RestoreError),
 }
 
@@ -156,33 +169,76 @@ impl From<RestoreError> for Failure {
     }
 }
 
-/// Makes both stores in a new directory, on stable storage when the backup has turned out to be whole.
-fn write<R: Read>(new: &Path, reader: &mut Reader<R>) -> std::result::Result<Counts, Failure> {
+/// The part of a backup that is being read, as the manager sees it whose store is restored.
+struct Reading {
+    node: u16,
+    part: PartOf,
+    /// The rows of members are this manager's.
+    is_first: bool,
+    /// Names of managers that there are parts of.
+    found: Vec<String>,
+    has_own: bool,
+}
+
+impl Reading {
+    fn new(machine: &Machine, has_parts: bool) -> Reading {
+        let (node, first) = (machine.node, machine.manager.node);
+        // Of one manager all of it is that one's.
+        let (is_first, has_own) = (node == first, !has_parts && node == first);
+        let found =
+            if has_parts { Vec::new() } else { vec!["the first manager alone".to_string()] };
+        Reading { node, part: PartOf::own(0..=u8::MAX), is_first, found, has_own }
+    }
+
+    fn begin(&mut self, part: Part) {
+        let is_own = part.node == self.node;
+        self.has_own |= is_own;
+        self.part = if is_own { PartOf::own(part.sites) } else { PartOf::other(part.sites) };
+        self.found.push(part.name);
+    }
+}
+
+/// Makes the stores in a new directory, on stable storage when the backup has turned out to be whole. What other
+/// managers had comes with it: any of their sites may have come to this one since.
+fn write<R: Read>(
+    new: &Path,
+    reader: &mut Reader<R>,
+    (machine, has_parts): (&Machine, bool),
+) -> std::result::Result<Counts, Failure> {
     fs::create_dir_all(new).map_err(|error| RestoreError::System(new.into(), error))?;
+    let mut reading = Reading::new(machine, has_parts);
     let mut names = filling(new, StoreId::Names, names_store())?;
-    let mut members = filling(new, StoreId::Members, members_store())?;
+    let members = reading.is_first.then(|| filling(new, StoreId::Members, members_store()));
+    let mut members = members.transpose()?;
     let unwritten = |text| RestoreError::Written(new.into(), text);
     let (bar, mut counts) = (progress::counted("records"), Counts::default());
-    while let Some((of, rows)) = reader.rows()? {
-        bar.inc(rows.len() as u64);
-        match of {
-            Of::Members => {
-                counts.members += rows.len() as u64;
-                members.put(rows).map_err(unwritten)?;
+    while let Some(block) = reader.block()? {
+        match block {
+            Block::Part(part) => reading.begin(part),
+            Block::Rows(Of::Members, rows) => {
+                bar.inc(rows.len() as u64);
+                if let Some(members) = &mut members {
+                    counts.members += rows.len() as u64;
+                    members.put(rows).map_err(unwritten)?;
+                }
             }
-            Of::Names => {
-                counts.names += rows.len() as u64;
+            Block::Rows(Of::Names, rows) => {
+                bar.inc(rows.len() as u64);
                 for (key, value) in rows {
-                    let rows = names::restored(&key, &value);
+                    let rows = names::restored(&reading.part, &key, &value);
                     let rows = rows.map_err(|error| RestoreError::Names(new.into(), error))?;
+                    counts.names += u64::from(!rows.is_empty());
                     names.put(rows).map_err(unwritten)?;
                 }
             }
         }
     }
     bar.finish_and_clear();
+    if !reading.has_own {
+        return Err(Failure::NoPart(reading.found.join(", ")));
+    }
     names.end().map_err(unwritten)?;
-    members.end().map_err(unwritten)?;
+    members.map_or(Ok(()), |members| members.end().map_err(unwritten))?;
     sync_name(&new.join("names.redb")).map_err(|error| RestoreError::System(new.into(), error))?;
     Ok(counts)
 }

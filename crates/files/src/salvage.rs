@@ -17,8 +17,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use stripe::Kept;
 use stripe::limits::TOMBSTONE;
-use wire::layout::UNIT_BYTES_DEFAULT;
-use wire::{Attr, Errno, FileId, Home, Layout, NodeId, VolumeId};
+use wire::{Errno, FileId, Home, NodeId, VolumeId};
 
 /// Files that are worked on at the same time.
 const FILES: usize = 64;
@@ -175,30 +174,26 @@ impl Salvage<'_> {
         self.names.sync().await.map_err(Failure::Manager)
     }
 
-    /// An error where no names were lost. The root is known in every store: nothing is made.
+    /// An error where no manager has lost names.
     async fn ask_whether_lost(&self) -> Attempt<()> {
-        let layout = Layout::new(1, UNIT_BYTES_DEFAULT, &[Home::default()]).expect("one column");
-        let root = Salvaged {
-            attr: Attr { file: FileId::ROOT, ..Attr::default() },
-            layout,
-            fragments: Vec::new(),
-            truncations: 0,
-            present: 0,
-            lost: false,
-            described: false,
-            path: Box::default(),
-        };
         // A manager that has just begun learns from the first servers that come that there were names before. One that
-        // has names is refused at once.
+        // has names, and is alone, is refused at once.
         let mut tries = 0;
         loop {
-            match self.names.salvage(&Who::ROOT, root.clone()).await {
-                Ok(_) => return Ok(()),
-                Err(Errno::EEXIST) if tries < TRIES && self.has_no_names().await => tries += 1,
-                Err(errno) => return Err(Failure::Manager(errno)),
+            let lost = self.names.restored_managers().await.map_err(Failure::Manager)?;
+            match lost.is_empty() {
+                false => return Ok(()),
+                true if tries < TRIES && self.may_learn().await => tries += 1,
+                true => return Err(Failure::Manager(Errno::EEXIST)),
             }
             self.cx.sleep(TRY_PAUSE).await;
         }
+    }
+
+    /// Whether a manager may have begun just now.
+    async fn may_learn(&self) -> bool {
+        let sites = self.names.table_of_sites().await;
+        sites.is_ok_and(|sites| sites.managers().len() > 1) || self.has_no_names().await
     }
 
     /// Whether its root directory is empty, as that of a manager that has just begun.
@@ -261,7 +256,11 @@ impl Salvage<'_> {
 
     async fn make(&self, found: Salvaged) -> Attempt<Outcome> {
         let (size, named, lost) = (found.attr.size, !found.path.is_empty(), found.lost);
-        let path = self.names.salvage(&Who::ROOT, found).await.map_err(Failure::Manager)?;
+        let path = match self.names.salvage(&Who::ROOT, found).await {
+            // Of several managers its own has lost nothing: it knows that the file is gone.
+            Err(Errno::EEXIST) => return Ok(Outcome::Known),
+            path => path.map_err(Failure::Manager)?,
+        };
         Ok(match path.is_empty() {
             true => Outcome::Known,
             false => Outcome::Made(File { path: path.into(), size, named, lost }),

@@ -4,13 +4,14 @@
 //! answered, over a restart of the manager too, and executed once. The client remembers its opens and locks, and
 //! reclaims them from a manager that forgot ([`Client::keep_alive`]).
 
+mod backup;
 mod calls;
 mod held;
 mod locking;
 mod router;
 mod slots;
 
-pub use calls::BackupPart;
+pub use backup::{BackupPart, NotTaken, Snapshot};
 
 use crate::limits::{DEADLINE, HOLDING_MAX, INCARNATIONS_MAX, RETRY_PAUSE};
 use crate::locks::Locks;

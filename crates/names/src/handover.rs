@@ -3,6 +3,7 @@
 use crate::clients::Heard;
 use crate::keys::{self, Table};
 use crate::limits::CHANGES_MAX;
+use crate::lineage::floor;
 use crate::manager::Manager;
 use crate::open_error::{OpenError, damaged};
 use crate::protocol::Row;
@@ -16,7 +17,7 @@ use std::ops::{Bound, ControlFlow};
 use std::time::Duration;
 use store::{Append, Batch};
 use wire::field::{Field, encoded};
-use wire::{Decoder, Errno, FileId, SiteOwner, Sites, Time, Wall};
+use wire::{Decoder, Errno, FileId, NodeId, SiteOwner, Sites, Time, Wall};
 
 /// A site that was given, its owner since, and clients of the giver.
 pub(crate) type Handover = (u8, SiteOwner, Vec<Heard>);
@@ -50,7 +51,8 @@ impl Manager {
         self.forget_site(site);
     }
 
-    /// The site is this manager's from now on: everything of it is in the store.
+    /// The site is this manager's from now on. ENODATA unless everything of it is in the store, as where that is not
+    /// the one that the giver sent the records to.
     pub(crate) fn take_site(
         &mut self,
         site: u8,
@@ -61,6 +63,9 @@ impl Manager {
     ) -> Result<Option<Append>, Errno> {
         if owner.epoch <= self.sites.table().get(site).epoch {
             return Ok(None); // said before
+        }
+        if self.arrived(site)? != Some(owner.epoch) {
+            return Err(Errno::ENODATA);
         }
         let all = clients.iter().filter(|it| it.holds).map(|it| it.client).collect();
         let handed = Handed { owner, is_done: true, clients: all };
@@ -75,6 +80,39 @@ impl Manager {
         }
         self.load_site(site, now).map_err(|_| Errno::EIO)?;
         Ok(append)
+    }
+
+    /// The site came to this manager after what its store is from: what the store has of it, if anything, is of before.
+    /// Its numbers go on behind all that were given since: in an earlier lineage, or before this incarnation.
+    pub(crate) fn adopt_site(
+        &mut self,
+        site: u8,
+        owner: SiteOwner,
+        (lineage, incarnation): (u16, u64),
+        (wall, now): (Wall, Time),
+    ) -> Result<Option<Append>, Errno> {
+        let is_bucket = !self.table(site, Table::Bucket).map_err(|_| Errno::EIO)?.is_empty();
+        if is_bucket {
+            self.volume.set_hashed();
+        }
+        let inodes = self.table(site, Table::Inode).map_err(|_| Errno::EIO)?;
+        let row = |(key, value): store::Entry| Row { key: key.into(), value: value.into() };
+        if inodes.into_iter().map(row).any(|row| is_imported(&row)) {
+            self.volume.set_imports();
+        }
+        self.volume.base = self.volume.base.max(floor(lineage, incarnation));
+        let behind = self.behind_serials(site, incarnation)?;
+        let handed = Handed { owner, is_done: true, clients: Vec::new() };
+        let append = self.put_owner_with(site, &handed, wall, behind)?;
+        self.sites.set(site, owner);
+        self.load_site(site, now).map_err(|_| Errno::EIO)?;
+        Ok(append)
+    }
+
+    /// The epoch with which a site may become this manager's, if all its records are here.
+    fn arrived(&self, site: u8) -> Result<Option<u32>, Errno> {
+        let epoch = self.read(0, |t| t.get(&keys::arrived(site)))?;
+        epoch.map(|epoch| Transaction::decoded(&epoch)).transpose()
     }
 
     /// The next owner has said that it is.
@@ -120,13 +158,26 @@ impl Manager {
     }
 
     fn put_owner(&mut self, site: u8, handed: &Handed, now: Wall) -> Result<Option<Append>, Errno> {
+        self.put_owner_with(site, handed, now, Vec::new())
+    }
+
+    /// The same with other records of this manager's.
+    fn put_owner_with(
+        &mut self,
+        site: u8,
+        handed: &Handed,
+        now: Wall,
+        rows: Vec<store::Entry>,
+    ) -> Result<Option<Append>, Errno> {
         self.volume.set_shared();
         let volume = encoded(&self.volume);
         let origin = crate::manager::Origin { client: 0, now };
         let put = |t: &mut Transaction<'_>| {
             t.put(keys::owner(site), encoded(handed));
             t.put(keys::volume(), volume);
+            rows.into_iter().for_each(|(key, value)| t.put(key, value));
             if handed.owner.manager == t.sites.own() {
+                t.delete(keys::arrived(site));
                 handed.clients.iter().for_each(|client| t.put(keys::client(*client), Vec::new()));
             }
             Ok(())
@@ -173,21 +224,45 @@ impl Manager {
         Ok(rows)
     }
 
-    /// Shows the records of objects of a site's files in quarantine, behind the one with this key.
+    /// Shows the records of objects of a site's files in quarantine, behind the one with this key. On each server those
+    /// of one site are neighbours, so that no others are looked at but one for each server.
     fn scan_asides(
         &self,
         site: u8,
         after: Option<&[u8]>,
         mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<(), Errno> {
-        let first = keys::table(0, Table::Quarantine);
-        let start = after.map_or(Bound::Included(&first[..]), Bound::Excluded);
-        let end = keys::behind(&first).ok_or(Errno::EIO)?;
-        let of_site = |key: &[u8], value: &[u8]| match keys::is_aside_of(key, site) {
-            true => visit(key, value),
-            false => ControlFlow::Continue(()),
-        };
-        self.store.scan((start, Bound::Excluded(&end[..])), of_site).map_err(|_| Errno::EIO)
+        let mut from = after.map_or_else(|| keys::table(0, Table::Quarantine), <[u8]>::to_vec);
+        let mut flow = ControlFlow::Continue(());
+        while let Some(server) = self.aside_server(&from)? {
+            let rows = keys::quarantined_of_site(server, site);
+            let end = keys::behind(&rows).ok_or(Errno::EIO)?;
+            let start = match after.filter(|after| after.starts_with(&rows)) {
+                Some(after) => Bound::Excluded(after),
+                None => Bound::Included(&rows[..]),
+            };
+            let visit = |key: &[u8], value: &[u8]| {
+                flow = visit(key, value);
+                flow
+            };
+            self.store.scan((start, Bound::Excluded(&end[..])), visit).map_err(|_| Errno::EIO)?;
+            let Some(behind) =
+                keys::behind(&keys::quarantined_at(server)).filter(|_| flow.is_continue())
+            else {
+                break;
+            };
+            from = behind;
+        }
+        Ok(())
+    }
+
+    /// The first server from this key on that has objects in quarantine.
+    fn aside_server(&self, from: &[u8]) -> Result<Option<NodeId>, Errno> {
+        let end = keys::behind(&keys::table(0, Table::Quarantine)).ok_or(Errno::EIO)?;
+        let found = self.store.range((Bound::Included(from), Bound::Excluded(&end[..])), 1);
+        let found = found.map_err(|_| Errno::EIO)?;
+        let server = |(key, _): &store::Entry| Some(keys::quarantined_of(key)?.0.server);
+        Ok(found.first().and_then(server))
     }
 
     /// Shows every record of a site behind the one with this key, until `visit` breaks.
@@ -204,9 +279,13 @@ impl Manager {
         self.store.scan((start, end), visit).map_err(|_| Errno::EIO)
     }
 
-    /// Takes records of a site that is not this manager's yet.
-    pub(crate) fn import(&mut self, site: u8, rows: &[Row]) -> Result<Option<Append>, Errno> {
+    /// Takes records of a site that is not this manager's yet; none is the end: with this epoch it may become that.
+    pub(crate) fn import(&mut self, site: u8, epoch: u32, rows: &[Row]) -> Result<Append, Errno> {
         let (mut batch, uptime) = (Batch::new(), self.uptime()?);
+        match rows.is_empty() {
+            true => batch.put(&keys::arrived(site), &encoded(&epoch)),
+            false => batch.delete(&keys::arrived(site)),
+        };
         for row in rows {
             if keys::is_aside_of(&row.key, site) {
                 batch.put(&row.key, &begun_anew(&row.value, uptime)?);
@@ -226,7 +305,7 @@ impl Manager {
         if self.volume.format != format {
             batch.put(&keys::volume(), &encoded(&self.volume));
         }
-        Ok((!rows.is_empty()).then(|| self.store().apply(batch)))
+        Ok(self.store().apply(batch))
     }
 
     /// Removes records of a site that is another manager's, as many as a batch takes; whether there are more.

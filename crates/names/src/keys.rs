@@ -63,6 +63,8 @@ pub enum Table {
     Switching = 25,
     /// How often servers were retired or taken back; at site 0 only.
     Retirements = 26,
+    /// Sites of which all records have come, and whose owner will say that they are this manager's; at site 0 only.
+    Arrived = 27,
 }
 
 /// A site's part of the names of a directory: all of them at the directory's own site, or a bucket of a hashed one.
@@ -262,6 +264,16 @@ pub fn quarantined_of(key: &[u8]) -> Option<(Home, FileId, u16)> {
     Some((home, FileId(number_at(key, 4)?), short_at(key, 12)?))
 }
 
+/// The prefix of all objects in quarantine on a server.
+pub fn quarantined_at(server: NodeId) -> Vec<u8> {
+    key(0, Table::Quarantine, &[&server.0.to_be_bytes()])
+}
+
+/// The same, of files of one site: their numbers begin with it.
+pub fn quarantined_of_site(server: NodeId, site: u8) -> Vec<u8> {
+    key(0, Table::Quarantine, &[&server.0.to_be_bytes(), &[site]])
+}
+
 /// Whether the record is of an object in quarantine that a file of this site had.
 pub fn is_aside_of(key: &[u8], site: u8) -> bool {
     key.starts_with(&table(0, Table::Quarantine))
@@ -315,6 +327,11 @@ pub fn is_of_site(key: &[u8]) -> bool {
 /// Where a site was handed over.
 pub fn owner(site: u8) -> Vec<u8> {
     key(0, Table::Owner, &[&[site]])
+}
+
+/// The epoch with which a site, whose records are all here, is to become this manager's.
+pub fn arrived(site: u8) -> Vec<u8> {
+    key(0, Table::Arrived, &[&[site]])
 }
 
 /// A part of an operation of another manager.

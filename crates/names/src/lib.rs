@@ -68,7 +68,7 @@ mod unnamed;
 mod wcc;
 pub mod xattr;
 
-pub use client::{BackupPart, Client, LostLock};
+pub use client::{BackupPart, Client, LostLock, NotTaken, Snapshot};
 pub use create::How;
 pub use describe::latest_layout;
 pub use directory::{Listing, ListingEntry, Plus, Span};
@@ -85,7 +85,7 @@ pub use quarantine::{Aside, Standing, Unclaimed};
 pub use record::{Policy, Removed, SwitchingShare};
 pub use rename::DirectoryEntry;
 pub use restoration::{Restoration, Restored};
-pub use restored::{accept, restored};
+pub use restored::{PartOf, accept, restored};
 pub use roles::{Candidate, Choice, choose};
 pub use salvage::{LOST_FOUND, Salvaged};
 pub use servers::{IoServer, homes_of};

@@ -74,6 +74,13 @@ pub const SLOTS: usize = 64;
 /// How long an operation over several managers holds files at another one before its changes are prepared: longer is
 /// one whose manager is away. Two round trips and a sync take some milliseconds.
 pub const HOLD_SPAN: Duration = Duration::from_secs(10);
+/// How long a manager begins no operation with others, and no handover, for a snapshot of all managers whose next step
+/// does not come: a step is a round trip, and a sync of each.
+pub const QUIESCE_SPAN: Duration = Duration::from_secs(10);
+/// The same for changes of any kind, once it makes none.
+pub const PAUSE_SPAN: Duration = Duration::from_secs(5);
+/// How long it waits for operations under way before it says that some are: most end within some milliseconds.
+pub const QUIET_SPAN: Duration = Duration::from_secs(1);
 /// Decided operations that one message to another manager is about: 10 KiB.
 pub const SETTLED_AT_ONCE: usize = 1024;
 /// Requests of clients that wait for other managers, or for what those hold: each is a task and a message, 4 KiB.

@@ -20,7 +20,7 @@ use node::Bug;
 use store::{Append, Batch};
 use stripe::Witness;
 use wire::field::encoded;
-use wire::{Attr, FileId, FileKind, NodeId, Wall};
+use wire::{Attr, Errno, FileId, FileKind, NodeId, Wall};
 
 /// A server knows of a store that is beyond this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -120,6 +120,11 @@ impl Manager {
         if self.is_new {
             self.format(settings, now, &mut batch);
         }
+        // Sites that came from managers of later lineages have numbers of those.
+        let lineage = match self.volume.store == 0 && !self.is_new {
+            true => lineage.max(self.lineage_of_serials()? + 1),
+            false => lineage,
+        };
         self.volume.frozen |= lineage > self.volume.lineage;
         self.volume.lineage = self.volume.lineage.max(lineage);
         self.volume.outbids &= !asked_all;
@@ -178,9 +183,8 @@ impl Manager {
         self.volume.base = self.volume.base.max(floor);
         batch.put(&keys::volume(), &encoded(&self.volume));
         for site in 0..=u8::MAX {
-            let key = keys::site(site);
-            let counters = match self.store().get(&key)? {
-                Some(bytes) => damaged::<Site>(&key, &bytes)?,
+            let counters = match self.counters(site)? {
+                Some(counters) => counters,
                 None if self.is_new && site == 0 && self.sites.owns(0) => FIRST_SITE,
                 None => continue,
             };
@@ -189,12 +193,48 @@ impl Manager {
             }
             let leap = if self.is_new { 0 } else { SERIALS_LEAP };
             let serial = floor.max(counters.serial + leap);
-            batch.put(&key, &encoded(&Site { serial, ..counters }));
+            batch.put(&keys::site(site), &encoded(&Site { serial, ..counters }));
             if serial > counters.serial {
                 batch.put(&keys::passed(site, serial), &encoded(&counters.serial));
             }
         }
         Ok(())
+    }
+
+    /// Counters of a site, also of another manager's, of which there may be some yet.
+    fn counters(&self, site: u8) -> Result<Option<Site>, OpenError> {
+        let key = keys::site(site);
+        let counters = self.store.get(&key)?;
+        counters.map(|bytes| damaged::<Site>(&key, &bytes)).transpose()
+    }
+
+    /// The latest lineage of which a site has given out numbers.
+    fn lineage_of_serials(&self) -> Result<u16, OpenError> {
+        let mut latest = 0;
+        for site in 0..=u8::MAX {
+            let serial = self.counters(site)?.map_or(0, |counters| counters.serial);
+            latest = latest.max((serial >> LINEAGE_SHIFT) as u16);
+        }
+        Ok(latest)
+    }
+
+    /// Records by which a site's numbers go on behind what this incarnation begins behind, and behind all that were
+    /// given out before its start in the lineage that they are of.
+    pub(crate) fn behind_serials(
+        &self,
+        site: u8,
+        incarnation: u64,
+    ) -> Result<Vec<store::Entry>, Errno> {
+        let Some(counters) = self.counters(site).map_err(|_| Errno::EIO)? else {
+            return Ok(Vec::new()); // it begins behind those of this incarnation
+        };
+        let lineage = (counters.serial >> LINEAGE_SHIFT) as u16;
+        let serial = self.volume.base.max(floor(lineage, incarnation));
+        let serial = serial.max(counters.serial + SERIALS_LEAP);
+        Ok(vec![
+            (keys::site(site), encoded(&Site { serial, ..counters })),
+            (keys::passed(site, serial), encoded(&counters.serial)),
+        ])
     }
 
     /// A new volume: its root directory.
@@ -226,7 +266,7 @@ const FIRST_SITE: Site = Site { serial: FileId::ROOT.serial(), files: 1 };
 
 /// The serial number that a start of a lineage at `incarnation` (in nanoseconds since 1970, or a small number in
 /// simulations) begins behind.
-fn floor(lineage: u16, incarnation: u64) -> u64 {
+pub(crate) fn floor(lineage: u16, incarnation: u64) -> u64 {
     let seconds = (incarnation / 1_000_000_000).saturating_sub(SERIALS_EPOCH);
     let clock = (seconds * SERIALS_PER_SECOND).min(SERIALS_BY_CLOCK - 1);
     u64::from(lineage) << LINEAGE_SHIFT | clock

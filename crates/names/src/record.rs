@@ -58,11 +58,6 @@ impl Volume {
         (FORMAT..=FORMAT_SHARED + FORMAT_HASHED + FORMAT_IMPORTS).contains(&self.format)
     }
 
-    /// Whether other managers have sites.
-    pub fn is_shared(&self) -> bool {
-        self.format & 1 == FORMAT_SHARED & 1
-    }
-
     /// Other managers have sites from now on.
     pub fn set_shared(&mut self) {
         self.format |= FORMAT_SHARED & 1;

@@ -10,6 +10,7 @@ use crate::record::{Inode, Volume};
 use crate::restoration::Restored;
 use crate::sessions::Final;
 use crate::transaction::{Effect, Transaction};
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use store::{Append, Batch, Entry, Store};
 use wire::field::encoded;
@@ -18,10 +19,41 @@ use wire::{Errno, FileId, Fragment, Layout, Wall};
 /// Rows of a batch: 2 MiB hold more than this many of them.
 const BATCH_ROWS: usize = 4096;
 
-/// The rows of a restored store for a record of a backup.
-pub fn restored(key: &[u8], value: &[u8]) -> Result<Vec<Entry>, OpenError> {
+/// The part of a backup that a record is in, as the manager sees it whose store is restored.
+#[derive(Clone, Debug)]
+pub struct PartOf {
+    is_own: bool,
+    sites: BTreeSet<u8>,
+}
+
+impl PartOf {
+    /// This manager's own part, of a moment when it owned these sites.
+    pub fn own(sites: impl IntoIterator<Item = u8>) -> PartOf {
+        PartOf { is_own: true, sites: sites.into_iter().collect() }
+    }
+
+    /// Another manager's part of the same moment: any site of it may have come to this one since.
+    pub fn other(sites: impl IntoIterator<Item = u8>) -> PartOf {
+        PartOf { is_own: false, sites: sites.into_iter().collect() }
+    }
+
+    /// Whether the record is one of this manager, or of a site that it may own by now. A store may have records yet of
+    /// a site that went, or some of one that had not come.
+    fn has(&self, key: &[u8]) -> bool {
+        match key.first() {
+            Some(site) if keys::is_of_site(key) => self.sites.contains(site),
+            _ => self.is_own,
+        }
+    }
+}
+
+/// The rows of a restored store for a record of a part of a backup.
+pub fn restored(part: &PartOf, key: &[u8], value: &[u8]) -> Result<Vec<Entry>, OpenError> {
     let table = key.get(1).copied().unwrap_or_default();
     let is = |one: Table| table == one as u8;
+    if !part.has(key) {
+        return Ok(Vec::new());
+    }
     // Of clients and starts of before nothing is left, and a truncation may have been done and written over since.
     if is(Table::Session) {
         // Behind the row of its file, whose place this one takes.
@@ -29,7 +61,10 @@ pub fn restored(key: &[u8], value: &[u8]) -> Result<Vec<Entry>, OpenError> {
     }
     let of_before =
         [Table::Client, Table::Answer, Table::Duplicate, Table::Incarnation, Table::Truncation];
-    if of_before.into_iter().any(is) {
+    // No decision was awaited when the snapshots were taken: a part that was prepared then was given up. And no site
+    // was on its way.
+    let of_others = [Table::Prepared, Table::Decided, Table::Arrived];
+    if of_before.into_iter().chain(of_others).any(is) {
         return Ok(Vec::new());
     }
     if is(Table::Volume) {
@@ -43,7 +78,7 @@ pub fn restored(key: &[u8], value: &[u8]) -> Result<Vec<Entry>, OpenError> {
 
 fn restored_volume(key: &[u8], value: &[u8]) -> Result<Volume, OpenError> {
     let volume: Volume = damaged(key, value)?;
-    if !volume.is_known() || volume.is_shared() {
+    if !volume.is_known() {
         return Err(OpenError::Format { found: volume.format });
     }
     Ok(Volume { store: 0, outbids: true, frozen: true, ..volume })

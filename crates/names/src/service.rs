@@ -16,6 +16,7 @@ mod gone;
 mod handle;
 mod handover;
 mod layouts;
+mod moment;
 mod owners;
 mod participant;
 mod quarantine;
@@ -37,6 +38,7 @@ use begin::Stage;
 use compare::Strays;
 use drain::Retiring;
 pub use handle::Handle;
+use moment::Quiesced;
 use node::rings::{MetaError, MetaOp, MetaRoom, StoreId};
 use node::{Answer, Cx, Notify, Request};
 pub use quarantine::QuarantineCounters;
@@ -85,6 +87,8 @@ struct Service<O> {
     backups: RefCell<BTreeMap<u64, Backup>>,
     /// The part of a backup beside the names.
     members: RefCell<Option<Members>>,
+    /// What is held back for a snapshot of all managers.
+    quiesced: Cell<Option<Quiesced>>,
     /// The stage is another.
     begun: Notify,
     /// The servers that were asked what they know before this incarnation began.
@@ -157,6 +161,7 @@ pub fn serve<O: Objects>(
         surveyed: Notify::new(cx),
         backups: RefCell::default(),
         members: RefCell::default(),
+        quiesced: Cell::default(),
         begun: Notify::new(cx),
         told: RefCell::default(),
         parted: RefCell::default(),
@@ -296,6 +301,10 @@ impl<O: Objects> Service<O> {
                 return Err(REFUSED);
             }
             let progress = self.progress.wait();
+            if let Some(until) = self.paused_until() {
+                node::race(progress, self.cx.sleep_until(until)).await;
+                continue;
+            }
             match self.manager.borrow_mut().store().admit() {
                 Ok(()) => return Ok(()),
                 Err(StoreError::Full { .. }) => self.full.notify_all(),

@@ -1,6 +1,7 @@
 //! Several managers of one volume: it is one tree, whichever manager has which part, whatever dies in the middle.
 
 mod away;
+mod backup;
 mod handover;
 mod hashed;
 mod losses;

@@ -382,9 +382,11 @@ fn a_backup_is_of_one_moment_whatever_is_changed_meanwhile() {
     let one = client.clone();
     let (rows, first) = cluster.run(1, async move {
         let stranger = names::Who::new(7, 7, &[]);
-        assert_eq!(one.back_up(&stranger, 0, false, &[]).await, Err(Errno::EPERM));
-        let mut part = one.back_up(&WHO, 0, false, &[]).await.unwrap();
-        let (mut rows, first) = (part.rows.clone(), part.clone());
+        assert_eq!(one.snapshot(&stranger).await.unwrap_err().errno, Errno::EPERM);
+        let first = one.snapshot(&WHO).await.unwrap().remove(0);
+        assert_eq!(one.back_up(&stranger, &first, false, &[]).await, Err(Errno::EPERM));
+        let mut part = one.back_up(&WHO, &first, false, &[]).await.unwrap();
+        let mut rows = part.rows.clone();
         let mut number = 0;
         while !part.last {
             for _ in 0..20 {
@@ -393,7 +395,7 @@ fn a_backup_is_of_one_moment_whatever_is_changed_meanwhile() {
                 number += 1;
             }
             let after = rows.last().unwrap().0.clone();
-            part = one.back_up(&WHO, part.snapshot, false, &after).await.unwrap();
+            part = one.back_up(&WHO, &first, false, &after).await.unwrap();
             rows.extend(part.rows.clone());
         }
         assert!(number >= 40, "{number}");
@@ -405,8 +407,8 @@ fn a_backup_is_of_one_moment_whatever_is_changed_meanwhile() {
     assert_eq!((names, inodes), (600, 601));
     // It ends by itself when nothing is asked of it, and with the manager.
     cluster.turns(70_000);
-    let (one, snapshot) = (client.clone(), first.snapshot);
-    let ended = cluster.run(1, async move { one.back_up(&WHO, snapshot, false, &[]).await });
+    let one = client.clone();
+    let ended = cluster.run(1, async move { one.back_up(&WHO, &first, false, &[]).await });
     assert_eq!(ended, Err(Errno::ECANCELED));
 }
 

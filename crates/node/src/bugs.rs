@@ -126,6 +126,7 @@ bugs! {
     ConflictGranted = 94, "names: a lock that conflicts with another one is given.";
     GraceSkipped = 95, "names: a manager that has started gives locks before clients have reclaimed theirs.";
     PreparedShown = 96, "names: what an operation over several managers will change is shown as it was, until it is done.";
+    BackupNotQuiesced = 97, "names: the snapshots of several managers are not taken at one moment.";
     PageSumIgnored = 70, "store: pages of the checkpoint are not verified.";
 }
 

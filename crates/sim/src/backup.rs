@@ -4,7 +4,7 @@
 use crate::meta::StoresImage;
 use crate::salvaging::{Back, Wanted, lose, salvage};
 use files::cluster::{Services, members_store, names_store, settle};
-use names::{BackupPart, Client, How, Who, restored};
+use names::{Client, How, PartOf, Snapshot, Who, restored};
 use node::Cx;
 use node::rings::StoreId;
 use std::cell::{Cell, RefCell};
@@ -26,26 +26,36 @@ const NEAR: Duration = Duration::from_millis(150);
 /// Pause after one that could not be made.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// All rows of a manager's stores at one moment.
+/// All rows of the managers' stores at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Backup {
-    names: Vec<Entry>,
+    /// Each manager's, the first one's first.
+    names: Vec<(Snapshot, Vec<Entry>)>,
     members: Vec<Entry>,
 }
 
 impl Backup {
-    /// The files of stores that are restored from it, as `trapeze restore` makes them.
-    pub fn restore(&self) -> Result<StoresImage, String> {
+    /// The managers of which there is a part.
+    pub fn managers(&self) -> impl Iterator<Item = NodeId> {
+        self.names.iter().map(|(snapshot, _)| snapshot.manager)
+    }
+
+    /// The files of a manager's stores that are restored from it, as `trapeze restore` makes them.
+    pub fn restore(&self, manager: NodeId) -> Result<StoresImage, String> {
         let mut names = Vec::new();
-        for (key, value) in &self.names {
-            names.extend(restored(key, value).map_err(|error| error.to_string())?);
+        for (Snapshot { manager: of, sites, .. }, rows) in &self.names {
+            let sites = sites.iter().copied();
+            let part = if *of == manager { PartOf::own(sites) } else { PartOf::other(sites) };
+            for (key, value) in rows {
+                names.extend(restored(&part, key, value).map_err(|error| error.to_string())?);
+            }
         }
-        let all = [
-            (StoreId::Names, names_store(), names),
-            (StoreId::Members, members_store(), self.members.clone()),
-        ];
+        let names = (StoreId::Names, names_store(), names);
+        let members = (StoreId::Members, members_store(), self.members.clone());
+        let is_first = self.managers().next() == Some(manager);
+        let all = [Some(names), is_first.then_some(members)].into_iter().flatten();
         let filled = all.map(|(id, config, rows)| Ok((id, fill(config, rows)?)));
-        filled.into_iter().collect::<Result<_, String>>().map(StoresImage)
+        filled.collect::<Result<_, String>>().map(StoresImage)
     }
 }
 
@@ -244,19 +254,24 @@ impl Backups {
 }
 
 async fn back_up(names: &Client) -> Result<Backup, Errno> {
-    let first = names.back_up(&Who::ROOT, 0, true, &[]).await?;
-    let snapshot = first.snapshot;
-    let members = rest(names, first, true).await?;
-    let first = names.back_up(&Who::ROOT, snapshot, false, &[]).await?;
-    Ok(Backup { names: rest(names, first, false).await?, members })
+    let snapshots = names.snapshot(&Who::ROOT).await.map_err(|error| error.errno)?;
+    let members = rows(names, &snapshots[0], true).await?;
+    let mut all = Vec::new();
+    for snapshot in snapshots {
+        let rows = rows(names, &snapshot, false).await?;
+        all.push((snapshot, rows));
+    }
+    Ok(Backup { names: all, members })
 }
 
-async fn rest(names: &Client, mut part: BackupPart, of_members: bool) -> Result<Vec<Entry>, Errno> {
-    let mut rows = std::mem::take(&mut part.rows);
-    while !part.last {
+async fn rows(names: &Client, snapshot: &Snapshot, of_members: bool) -> Result<Vec<Entry>, Errno> {
+    let mut rows: Vec<Entry> = Vec::new();
+    loop {
         let after = rows.last().map(|(key, _)| key.clone()).unwrap_or_default();
-        part = names.back_up(&Who::ROOT, part.snapshot, of_members, &after).await?;
+        let mut part = names.back_up(&Who::ROOT, snapshot, of_members, &after).await?;
         rows.append(&mut part.rows);
+        if part.last {
+            return Ok(rows);
+        }
     }
-    Ok(rows)
 }

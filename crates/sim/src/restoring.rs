@@ -183,7 +183,7 @@ impl Restoring {
         }
         let which = random.below(self.kept.len() as u64) as usize;
         let Kept { backup, begun, names } = &self.kept[which];
-        world.machine_mut(manager).meta.restore(&backup.restore()?);
+        world.machine_mut(manager).meta.restore(&backup.restore(manager)?);
         let model = workload.model_mut();
         model.names.go_back(names);
         model.restored = true;

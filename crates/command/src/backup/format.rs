@@ -6,27 +6,35 @@
 //!
 //! block   0  kind 1 | bytes of rows 4 | bytes that follow 4 | crc 4, of the crc before, of this and of what follows
 //!            rows, compressed with LZ4: key 4, value 4, key, value
+//! part    0  kind 3 | the same, not compressed, of: node 2 | lineage 2 | sequence 8 | a bit for each site 32 | name
 //! end     0  kind 255 | the same, of: rows of names 8 | rows of members 8
 //! ```
 //!
 //! Numbers are little-endian. Each checksum goes on from the one before, so that the last one is of everything. A
-//! backup without its end was cut short.
+//! backup without its end was cut short. Of several managers (version 2) the rows of each come behind its part, the
+//! first manager's with the members first; of one manager (version 1) there is no part.
 
 use std::io::{self, Read, Write};
 use store::Entry;
+use wire::SITES;
 use wire::checksum::crc32c;
 use wire::codec::{Decoder, Encoder, Short};
 
 const MAGIC: &[u8; 8] = b"TZBACKUP";
-/// The version that is written, and the only one that is read.
+/// The version of a backup of one manager.
 pub const VERSION: u16 = 1;
+/// The version of one of several: a program that knows only the other would take one manager's names for all.
+pub const VERSION_PARTS: u16 = 2;
 const HEAD_BYTES: usize = 54;
 const BLOCK_HEAD_BYTES: usize = 13;
 /// Bytes of rows in a block, at least, but for the last: LZ4 looks back 64 KiB.
 const BLOCK_BYTES: usize = 256 << 10;
 /// Most bytes of rows in a block that is read: one more row than [`BLOCK_BYTES`], which is 136 KiB at most.
 const BLOCK_BYTES_MAX: usize = 1 << 20;
+const PART: u8 = 3;
 const END: u8 = 255;
+/// Bytes of a part before its manager's name.
+const PART_BYTES: usize = 2 + 2 + 8 + SITES / 8;
 
 /// Which store a row is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,9 +46,58 @@ pub enum Of {
     Members = 2,
 }
 
+/// The manager of which the rows are that follow, as of the moment of the backup.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Part {
+    /// Its node.
+    pub node: u16,
+    /// The lineage of its store.
+    pub lineage: u16,
+    /// The last change that is in it.
+    pub sequence: u64,
+    /// The sites that it owned.
+    pub sites: Vec<u8>,
+    /// Its name.
+    pub name: String,
+}
+
+impl Part {
+    fn to_bytes(&self) -> Vec<u8> {
+        let (mut bytes, mut sites) = (vec![0; PART_BYTES], [0u8; SITES / 8]);
+        for site in &self.sites {
+            sites[usize::from(site / 8)] |= 1 << (site % 8);
+        }
+        let mut out = Encoder::new(&mut bytes);
+        out.u16(self.node).u16(self.lineage).u64(self.sequence).raw(&sites);
+        bytes.extend(self.name.as_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Part, Short> {
+        let mut input = Decoder::new(bytes);
+        let (node, lineage, sequence) = (input.u16()?, input.u16()?, input.u64()?);
+        let bits = input.raw(SITES / 8)?;
+        let has = |site: &u8| bits[usize::from(site / 8)] >> (site % 8) & 1 == 1;
+        let sites = (0..=u8::MAX).filter(has).collect();
+        let name = String::from_utf8_lossy(input.rest()).into_owned();
+        Ok(Part { node, lineage, sequence, sites, name })
+    }
+}
+
+/// What a backup has next.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Block {
+    /// Rows of a store.
+    Rows(Of, Vec<Entry>),
+    /// The manager of the next ones.
+    Part(Part),
+}
+
 /// The head of a backup, about itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Head {
+    /// There is a part for each of several managers.
+    pub has_parts: bool,
     /// The volume.
     pub volume: u32,
     /// The cluster's id; 0 where who made it did not know.
@@ -83,7 +140,7 @@ pub enum BadBackup {
     Foreign,
     /// Another release made it.
     #[error(
-        "its version is {0}, this program reads version {VERSION}: use the release that made it"
+        "its version is {0}, this program reads versions {VERSION} and {VERSION_PARTS}: use the release that made it"
     )]
     Version(u16),
     /// It has no end.
@@ -104,7 +161,8 @@ impl Head {
         let mut bytes = [0; HEAD_BYTES];
         bytes[..8].copy_from_slice(MAGIC);
         let mut out = Encoder::new(&mut bytes[8..]);
-        out.u16(VERSION).u16(0).u32(self.volume).u64(self.cluster);
+        let version = if self.has_parts { VERSION_PARTS } else { VERSION };
+        out.u16(version).u16(0).u32(self.volume).u64(self.cluster);
         out.u16(self.lineage).u64(self.sequence).u64(self.taken);
         out.u32(self.names_format).u32(self.members_format);
         let sum = crc32c(&bytes[..HEAD_BYTES - 4]);
@@ -113,8 +171,11 @@ impl Head {
     }
 
     fn decode(bytes: &[u8]) -> Result<(Head, u32), Short> {
-        let mut input = Decoder::new(&bytes[12..]);
+        let mut input = Decoder::new(&bytes[8..]);
+        let has_parts = input.u16()? == VERSION_PARTS;
+        input.u16()?;
         let head = Head {
+            has_parts,
             volume: input.u32()?,
             cluster: input.u64()?,
             lineage: input.u16()?,
@@ -173,6 +234,13 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
+    /// Begins the part of a manager.
+    pub fn part(&mut self, part: &Part) -> io::Result<()> {
+        self.flush()?;
+        let bytes = part.to_bytes();
+        self.block(PART, bytes.len(), &bytes)
+    }
+
     /// Bytes written so far.
     pub fn bytes(&self) -> u64 {
         self.bytes
@@ -223,7 +291,7 @@ impl<R: Read> Reader<R> {
             return Err(BadBackup::Foreign);
         }
         let version = u16::from_le_bytes([bytes[8], bytes[9]]);
-        if version != VERSION {
+        if ![VERSION, VERSION_PARTS].contains(&version) {
             return Err(BadBackup::Version(version));
         }
         if found < HEAD_BYTES {
@@ -237,8 +305,8 @@ impl<R: Read> Reader<R> {
         Ok((Reader { input, sum, at: HEAD_BYTES as u64, counts }, head))
     }
 
-    /// The next rows; `None` at the end, when all is as it was written.
-    pub fn rows(&mut self) -> Result<Option<(Of, Vec<Entry>)>, BadBackup> {
+    /// The next block; `None` at the end, when all is as it was written.
+    pub fn block(&mut self) -> Result<Option<Block>, BadBackup> {
         let start = self.at;
         let damaged = |_| BadBackup::Damaged(start);
         let head: [u8; BLOCK_HEAD_BYTES] = self.read(BLOCK_HEAD_BYTES)?.try_into().expect("13");
@@ -258,13 +326,17 @@ impl<R: Read> Reader<R> {
         let of = match kind {
             1 => Of::Names,
             2 => Of::Members,
+            PART => {
+                let part = Part::decode(&stored).map_err(|Short| BadBackup::Damaged(start))?;
+                return Ok(Some(Block::Part(part)));
+            }
             END => return self.end(&stored, start).map(|()| None),
             _ => return Err(BadBackup::Damaged(start)),
         };
         let rows = lz4_flex::block::decompress(&stored, raw);
         let rows = rows_of(&rows.map_err(|_| BadBackup::Damaged(start))?).map_err(damaged)?;
         self.counts.add(of, rows.len() as u64);
-        Ok(Some((of, rows)))
+        Ok(Some(Block::Rows(of, rows)))
     }
 
     fn end(&mut self, counts: &[u8], start: u64) -> Result<(), BadBackup> {
@@ -311,6 +383,7 @@ mod tests {
     use super::*;
 
     const HEAD: Head = Head {
+        has_parts: true,
         volume: 1,
         cluster: 7,
         lineage: 2,
@@ -320,6 +393,11 @@ mod tests {
         members_format: 3,
     };
 
+    fn part() -> Part {
+        let (sites, name) = (vec![0, 7, 8, 255], "manager2".into());
+        Part { node: 4, lineage: 3, sequence: 1 << 40, sites, name }
+    }
+
     fn rows() -> Vec<(Of, Entry)> {
         let members = (0..3u8).map(|n| (Of::Members, (vec![b'm', n], vec![n; 40])));
         let names = (0..3000u32).map(|n| (Of::Names, (n.to_be_bytes().into(), vec![7; 300])));
@@ -328,6 +406,7 @@ mod tests {
 
     fn written() -> Vec<u8> {
         let mut writer = Writer::new(Vec::new(), &HEAD).unwrap();
+        writer.part(&part()).unwrap();
         for (of, (key, value)) in rows() {
             writer.row(of, &key, &value).unwrap();
         }
@@ -339,10 +418,14 @@ mod tests {
     fn read(bytes: &[u8]) -> Result<Vec<(Of, Entry)>, BadBackup> {
         let (mut reader, head) = Reader::new(bytes)?;
         assert_eq!(head, HEAD);
-        let mut all = Vec::new();
-        while let Some((of, rows)) = reader.rows()? {
-            all.extend(rows.into_iter().map(|row| (of, row)));
+        let (mut all, mut parts) = (Vec::new(), Vec::new());
+        while let Some(block) = reader.block()? {
+            match block {
+                Block::Rows(of, rows) => all.extend(rows.into_iter().map(|row| (of, row))),
+                Block::Part(part) => parts.push(part),
+            }
         }
+        assert_eq!(parts, [part()]);
         Ok(all)
     }
 

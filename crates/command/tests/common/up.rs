@@ -12,6 +12,7 @@ pub struct Up {
     folder: TempDir,
     servers: &'static str,
     copies: &'static str,
+    managers: &'static str,
     running: Option<Process>,
 }
 
@@ -23,16 +24,22 @@ pub fn said(done: &Output) -> String {
 impl Up {
     /// With this many I/O servers, started.
     pub fn new(servers: &'static str) -> Up {
-        Up::of(servers, "1")
+        Up::of(servers, "1", "1")
     }
 
     /// The same, with two copies of everything.
     pub fn keeping_two_copies(servers: &'static str) -> Up {
-        Up::of(servers, "2")
+        Up::of(servers, "2", "1")
     }
 
-    fn of(servers: &'static str, copies: &'static str) -> Up {
-        let mut up = Up { folder: tempfile::tempdir().unwrap(), servers, copies, running: None };
+    /// With this many managers, too.
+    pub fn with_managers(servers: &'static str, managers: &'static str) -> Up {
+        Up::of(servers, "1", managers)
+    }
+
+    fn of(servers: &'static str, copies: &'static str, managers: &'static str) -> Up {
+        let folder = tempfile::tempdir().unwrap();
+        let mut up = Up { folder, servers, copies, managers, running: None };
         up.start();
         up
     }
@@ -44,7 +51,7 @@ impl Up {
     pub fn start(&mut self) {
         let mut command = ended_by_signals(program());
         command.args(["up", "--servers", self.servers, "--copies", self.copies]);
-        command.arg("--dir").arg(self.at("data"));
+        command.args(["--managers", self.managers, "--dir"]).arg(self.at("data"));
         self.running = Some(Process::start_command("up", command, &self.at("out")).unwrap());
     }
 

@@ -5,12 +5,11 @@ use crate::buckets::HASHED;
 use crate::create::How;
 use crate::directory::{Listing, Plus, Span};
 use crate::limits::{
-    BACKUP_REPLY_BYTES_MAX, CHANGES_MAX, DEADLINE, LISTING_BYTES_MAX, LISTING_HEAD_BYTES,
-    REPLY_BYTES_MAX,
+    CHANGES_MAX, DEADLINE, LISTING_BYTES_MAX, LISTING_HEAD_BYTES, REPLY_BYTES_MAX,
 };
 use crate::lookup::{Entry, Found};
 use crate::permissions::Who;
-use crate::protocol::{Created, FoundIn, Map, Operation, Part, Point};
+use crate::protocol::{Comparing, Created, FoundIn, Map, Operation, Point};
 use crate::quarantine::Aside;
 use crate::record::{Policy, SwitchingShare};
 use crate::restoration::Restoration;
@@ -25,27 +24,11 @@ use wire::{
 };
 
 const LARGE: Style = Style { room: REPLY_BYTES_MAX, deadline: Some(DEADLINE) };
-const BACKUP: Style = Style { room: BACKUP_REPLY_BYTES_MAX, deadline: Some(DEADLINE) };
 const PATH: Style = Style { room: PATH_BYTES_MAX, deadline: Some(DEADLINE) };
 const UNNAMED: Style = Style { room: PATH_BYTES_MAX + Attr::BYTES, deadline: Some(DEADLINE) };
 
 pub(super) fn decoded<T: for<'a> Field<'a>>(message: Vec<u8>) -> Result<T, Errno> {
     T::take(&mut Decoder::new(&message)).map_err(|_| Errno::EPROTO)
-}
-
-/// A part of a backup.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BackupPart {
-    /// To ask for the next one by.
-    pub snapshot: u64,
-    /// The last change that is in it.
-    pub sequence: u64,
-    /// The lineage of the store.
-    pub lineage: u16,
-    /// Keys and values, in ascending order.
-    pub rows: Vec<store::Entry>,
-    /// Nothing is behind it.
-    pub last: bool,
 }
 
 impl Client {
@@ -489,22 +472,6 @@ impl Client {
         Ok(all)
     }
 
-    /// A part of a backup of all that the manager's stores hold: what is behind `after`, of the members or of the
-    /// names. Root's. ECANCELED: it ended before its time, and another one is to be begun.
-    pub async fn back_up(
-        &self,
-        who: &Who<'_>,
-        snapshot: u64,
-        of_members: bool,
-        after: &[u8],
-    ) -> Result<BackupPart, Errno> {
-        let operation = Operation::Backup { who: *who, snapshot, of_members, after };
-        let Part { snapshot, sequence, lineage, rows, last } =
-            decoded(self.ask(operation, BACKUP).await?)?;
-        let rows = rows.into_iter().map(|row| (row.key.into(), row.value.into())).collect();
-        Ok(BackupPart { snapshot, sequence, lineage, rows, last })
-    }
-
     /// Makes one of them an object again. Root's.
     pub async fn restore(&self, who: &Who<'_>, aside: &Aside) -> Result<(), Errno> {
         let Aside { home, file, column, .. } = *aside;
@@ -526,9 +493,29 @@ impl Client {
         Ok(())
     }
 
-    /// Files of a restored volume that are not as any other yet.
+    /// Files of a restored volume that are not as any other yet, of all managers.
     pub async fn restoration(&self) -> Result<Restoration, Errno> {
-        decoded(self.ask(Operation::Restoration {}, SMALL).await?)
+        let mut all = Restoration::default();
+        for (_, Comparing { restoration, .. }) in self.comparing().await? {
+            (all.due, all.lost) = (all.due + restoration.due, all.lost + restoration.lost);
+        }
+        Ok(all)
+    }
+
+    /// Managers whose names were restored, or lost, and of which no person has said yet that what they do not know may
+    /// go.
+    pub async fn restored_managers(&self) -> Result<Vec<NodeId>, Errno> {
+        let all = self.comparing().await?.into_iter();
+        Ok(all.filter(|(_, told)| told.is_frozen).map(|(manager, _)| manager).collect())
+    }
+
+    async fn comparing(&self) -> Result<Vec<(NodeId, Comparing)>, Errno> {
+        let mut all = Vec::new();
+        for manager in self.all_managers().await {
+            let told = self.ask_at(manager, Operation::Restoration {}, SMALL).await?;
+            all.push((manager, decoded(told)?));
+        }
+        Ok(all)
     }
 
     /// The file, if it is of a restored volume, is as its objects say when this ends. EIO: it had some that are
@@ -544,14 +531,17 @@ impl Client {
     }
 
     /// Makes a file of what its objects know, whose name is lost: the path that it has now; an empty one when the
-    /// manager knows it. Root's. EEXIST: no names were lost.
+    /// manager knows it. Root's. EEXIST: its manager has lost no names.
     pub async fn salvage(&self, who: &Who<'_>, found: Salvaged) -> Result<Box<[u8]>, Errno> {
         decoded(self.ask(Operation::Salvage { who: *who, found }, PATH).await?)
     }
 
     /// Compares what was salvaged with its objects from now on. Root's.
     pub async fn compare_all(&self, who: &Who<'_>) -> Result<(), Errno> {
-        self.ask(Operation::CompareAll { who: *who }, SMALL).await.map(drop)
+        for manager in self.restored_managers().await? {
+            self.ask_at(manager, Operation::CompareAll { who: *who }, SMALL).await?;
+        }
+        Ok(())
     }
 
     /// From now on what is written behind the file's present end goes to new columns on these disks, in turns.

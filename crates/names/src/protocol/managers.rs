@@ -32,7 +32,7 @@ pub(crate) mod op {
     pub const STAY: u16 = 10;
     /// Makes the changes of several operations, on stable storage.
     pub const SETTLE: u16 = 11;
-    /// Tells where sites are, by a manager's store: also before it serves.
+    /// Tells where sites are, by a manager's store ([`super::Owners`]): also before it serves.
     pub const SITES: u16 = 12;
 
     /// Whether the operation with this number may be executed twice.
@@ -128,6 +128,17 @@ pub(crate) struct Known {
     pub retired: Retired,
 }
 fields!(Known { sites, switching, retired });
+
+/// Where sites are, by a manager's store.
+#[derive(Clone, Debug)]
+pub(crate) struct Owners {
+    pub sites: Sites,
+    /// Sites that it has given and has the records of: their next owner is told that it is.
+    pub open: Vec<u8>,
+    /// The lineage of its store.
+    pub lineage: u16,
+}
+fields!(Owners { sites, open, lineage });
 
 /// A manager is taken out.
 #[derive(Clone, Debug)]

@@ -130,6 +130,7 @@ impl<O: Objects> Service<O> {
 
     async fn run_across(self: &Rc<Self>, asked: &Asked<'_>, end: Time) -> Result<Vec<u8>, Errno> {
         loop {
+            self.until_resumed().await;
             // A late word about an earlier attempt is about that one only.
             let tx = Tx { manager: self.cx.id(), number: self.cx.random() };
             let mut participants = BTreeSet::new();

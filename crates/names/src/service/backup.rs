@@ -13,18 +13,18 @@ use wire::{Errno, Time};
 
 /// One that is under way.
 pub(super) struct Backup {
-    sequence: u64,
-    lineage: u16,
-    members: Vec<Entry>,
-    used: Time,
+    pub sequence: u64,
+    pub lineage: u16,
+    pub members: Vec<Entry>,
+    pub used: Time,
 }
 
 /// The part of a backup beside the names.
 pub(super) type Members = Rc<dyn Fn() -> Result<Vec<Entry>, Errno>>;
 
 impl<O: Objects> Service<O> {
-    /// A part of a backup behind a key, of the names or of the members; snapshot 0 begins one. ECANCELED: it has ended
-    /// before its time, since the store was opened anew; root's.
+    /// A part of a snapshot behind a key, of the names or of the members. ECANCELED: it has ended before its time,
+    /// since the store was opened anew; root's.
     pub(super) async fn back_up(
         self: &Rc<Self>,
         who: &Who<'_>,
@@ -35,11 +35,6 @@ impl<O: Objects> Service<O> {
         if !who.is_root() {
             return Err(Errno::EPERM);
         }
-        if self.manager.borrow().sites.managers() > 1 {
-            // Of another moment than those of the others, it would not fit them.
-            return Err(Errno::EOPNOTSUPP);
-        }
-        let snapshot = if snapshot == 0 { self.begin_backup().await? } else { snapshot };
         let now = self.cx.now();
         let mut backups = self.backups.borrow_mut();
         let backup = backups.get_mut(&snapshot).ok_or(Errno::ECANCELED)?;
@@ -60,21 +55,6 @@ impl<O: Objects> Service<O> {
         let row = |(key, value): Entry| Row { key: key.into(), value: value.into() };
         let rows = entries.into_iter().map(row).collect();
         Ok(encoded(&Part { snapshot, sequence, lineage, rows, last }))
-    }
-
-    async fn begin_backup(self: &Rc<Self>) -> Result<u64, Errno> {
-        // Changes that a power cut can take are in no backup; and those in the checkpoint need not be copied.
-        self.sync().await?;
-        self.checkpoint().await;
-        let members = self.members.borrow().clone();
-        let members = members.map_or(Ok(Vec::new()), |members| members())?;
-        let mut manager = self.manager.borrow_mut();
-        let lineage = manager.volume.lineage;
-        let snapshot = manager.store().snapshot_begin().map_err(|_| Errno::EIO)?;
-        let sequence = manager.store().sequence();
-        let backup = Backup { sequence, lineage, members, used: self.cx.now() };
-        self.backups.borrow_mut().insert(snapshot, backup);
-        Ok(snapshot)
     }
 
     /// Ends backups that were not asked for any more: they hold on to pages of the database.

@@ -284,9 +284,14 @@ impl<O: Objects> Service<O> {
     /// A server told late of another store's lineage: this one goes on above it. After an error it is asked again.
     async fn outbid(self: &Rc<Self>, lineage: u16) -> Result<(), Errno> {
         self.admit().await?;
+        let is_news = !self.manager.borrow().is_frozen();
         let append = self.manager.borrow_mut().outbid(lineage, self.cx.incarnation());
         let append = append.map_err(|_| Errno::EIO)?;
         self.append_first(append).await;
+        if is_news {
+            // A store that began empty did not know that there was one before, which may have had sites.
+            self.cx.spawn("names owners", self.clone().ask_owners_late(BTreeMap::new()));
+        }
         Ok(())
     }
 

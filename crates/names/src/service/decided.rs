@@ -36,6 +36,11 @@ impl Unsettled {
         }
     }
 
+    /// They are not to wait for the next round.
+    pub fn hurry(&self) {
+        self.full.notify_all();
+    }
+
     /// The operations of each manager.
     fn by_manager(&self) -> BTreeMap<NodeId, Vec<Tx>> {
         let mut managers: BTreeMap<NodeId, Vec<Tx>> = BTreeMap::new();

@@ -10,7 +10,9 @@ use crate::locks::{IN_GRACE, LockOutcome, LockOwner, LockTarget};
 use crate::manager::Once;
 use crate::objects::{Objects, ObjectsOf};
 use crate::permissions::WRITE;
-use crate::protocol::{Alive, CallNumber, Created, FoundIn, Map, Operation, Outcome, Point};
+use crate::protocol::{
+    Alive, CallNumber, Comparing, Created, FoundIn, Map, Operation, Outcome, Point,
+};
 use crate::quarantine::Wanted;
 use crate::rename::DirectoryEntry;
 use crate::transaction::{CallName, Transaction};
@@ -106,13 +108,18 @@ impl<O: Objects> Service<O> {
             Operation::Backup { who, snapshot, of_members, after } => {
                 self.back_up(who, *snapshot, *of_members, after).await
             }
+            Operation::Snapshot { who, id, step } => self.step(who, *id, *step).await,
             Operation::Servers {} => Ok(encoded(&self.manager.borrow().servers().to_vec())),
             Operation::Sites {} => Ok(encoded(self.manager.borrow().sites.table())),
             Operation::Switching {} => Ok(encoded(&self.manager.borrow().switching_share())),
             Operation::Purge { who, home, file, column } => {
                 self.purge_now(Wanted { who, home: *home, file: *file, column: *column }).await
             }
-            Operation::Restoration {} => Ok(encoded(&self.manager.borrow().restoration())),
+            Operation::Restoration {} => {
+                let manager = self.manager.borrow();
+                let (restoration, is_frozen) = (manager.restoration(), manager.is_frozen());
+                Ok(encoded(&Comparing { restoration, is_frozen }))
+            }
             Operation::Compare { file } => self.compare(*file).await.map(|()| Vec::new()),
             Operation::AcceptLost { who, file } => self.accept_lost(who, *file).await,
             Operation::Own { who } => self.own_now(who).await,

@@ -22,6 +22,9 @@ impl<O: Objects> Service<O> {
             return Err(Errno::EINVAL);
         }
         self.may_serve().await?;
+        if self.is_quiesced() {
+            return Err(Errno::EAGAIN);
+        }
         {
             let mut manager = self.manager.borrow_mut();
             // Lost objects are looked for by who restored the volume.
@@ -104,8 +107,8 @@ impl<O: Objects> Service<O> {
         // An incarnation that ended may have lost what came before.
         self.check_import(site, Some(attempt))?;
         self.admit().await?;
-        let append = self.manager.borrow_mut().import(site, &rows)?;
-        self.post(append).await?;
+        let append = self.manager.borrow_mut().import(site, epoch, &rows)?;
+        self.post(Some(append)).await?;
         // The giver gives it away next.
         if rows.is_empty() { self.sync().await } else { Ok(()) }
     }
@@ -159,8 +162,13 @@ impl<O: Objects> Service<O> {
             let clients = self.manager.borrow().silences(&clients, self.cx.now());
             encoded(&Take { site, epoch: owner.epoch, clients })
         };
-        while self.ask_manager::<()>(owner.manager, op::TAKE, &take()).await.is_err() {
-            self.cx.sleep(RETRY_INTERVAL).await;
+        while let Err(errno) = self.ask_manager::<()>(owner.manager, op::TAKE, &take()).await {
+            // Its store was lost, and restored without the records: here they are yet.
+            let resent = errno == Errno::ENODATA
+                && self.send_site(site, owner.epoch, owner.manager).await.is_ok();
+            if !resent {
+                self.cx.sleep(RETRY_INTERVAL).await;
+            }
         }
         // A failure is repaired by the next incarnation.
         if self.clear_site(site, None).await.is_ok() && self.admit().await.is_ok() {

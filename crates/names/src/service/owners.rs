@@ -1,15 +1,19 @@
-//! Sites of which this manager's store believes that they are its own, and that other managers have.
+//! Sites of which this manager's store believes that they are its own, and that other managers have; and those that the
+//! others know as this one's, and of which its store knows nothing.
 //!
 //! That a site is another manager's stands in the log of the one that gave it. A store that was restored, or accepted
-//! by hand, may be a copy from before that: only the others know which sites they have got since.
+//! by hand, may be a copy from before that: only the others know which sites they have got since, and which ones they
+//! gave. A site that no manager owned would be waited for without end.
 
 use super::Service;
 use crate::limits::{OWNERS_SPAN, RETRY_INTERVAL, WITNESS_PAUSE};
 use crate::objects::Objects;
-use crate::protocol::managers::op;
-use std::collections::BTreeSet;
+use crate::permissions::Who;
+use crate::protocol::managers::{Owners, op};
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
-use wire::{Errno, NodeId, SiteOwner, Sites};
+use std::time::Duration;
+use wire::{Errno, NodeId, SiteOwner, Sites, Time};
 
 impl<O: Objects> Service<O> {
     /// The other managers, as far as the members and the table of sites tell.
@@ -20,27 +24,120 @@ impl<O: Objects> Service<O> {
         all
     }
 
-    /// Of a restored store, before it is served: asks all other managers which sites they have. One that does not
-    /// answer within [`OWNERS_SPAN`] is asked later.
+    /// Of a restored store, before it is served: asks all other managers which sites they have, and which ones they
+    /// know as this one's. One that does not answer within [`OWNERS_SPAN`] is asked later.
     pub(super) async fn ask_owners(self: &Rc<Self>) {
         if !self.manager.borrow().is_frozen() {
             return;
         }
-        let (end, mut heard) = (self.cx.now() + OWNERS_SPAN, BTreeSet::new());
+        let mut heard = BTreeMap::new();
+        let is_all = self.hear_owners(&mut heard, self.cx.now() + OWNERS_SPAN, WITNESS_PAUSE).await;
+        self.tell_waiting(&[]);
+        match is_all {
+            true => self.go_by_owners(&heard).await,
+            false => self.cx.spawn("names owners", self.clone().ask_owners_late(heard)),
+        }
+    }
+
+    /// Asks managers until all have answered, or the time is up; whether they have.
+    async fn hear_owners(
+        self: &Rc<Self>,
+        heard: &mut BTreeMap<NodeId, Owners>,
+        end: Time,
+        pause: Duration,
+    ) -> bool {
         loop {
-            let silent: Vec<NodeId> = self.other_managers().difference(&heard).copied().collect();
+            let all = self.other_managers().into_iter();
+            let silent: Vec<NodeId> = all.filter(|manager| !heard.contains_key(manager)).collect();
             if silent.is_empty() || self.cx.now() >= end {
-                return self.tell_waiting(&[]);
+                return silent.is_empty();
             }
-            self.tell_waiting(&silent);
+            if end < Time::NEVER {
+                self.tell_waiting(&silent);
+            }
             let calls = silent.iter().map(async |manager| {
-                let sites = self.ask_manager::<Sites>(*manager, op::SITES, &[]).await.ok()?;
-                self.hear_sites(&sites);
-                Some(*manager)
+                let owners = self.ask_manager::<Owners>(*manager, op::SITES, &[]).await.ok()?;
+                self.hear_sites(&owners.sites);
+                Some((*manager, owners))
             });
             heard.extend(node::all(calls).await.into_iter().flatten());
-            self.cx.sleep(WITNESS_PAUSE).await;
+            self.cx.sleep(pause).await;
         }
+    }
+
+    /// The same while it is served.
+    pub(super) async fn ask_owners_late(self: Rc<Self>, mut heard: BTreeMap<NodeId, Owners>) {
+        self.hear_owners(&mut heard, Time::NEVER, RETRY_INTERVAL).await;
+        self.go_by_owners(&heard).await;
+        if self.manager.borrow().restoration().due > 0 {
+            let _anew = self.compare_now(&Who::ROOT);
+        }
+    }
+
+    /// Takes over the sites that came to this manager after what its store is from. Their records are those of before,
+    /// as far as the store has some. Then what it has of others' sites goes.
+    async fn go_by_owners(self: &Rc<Self>, heard: &BTreeMap<NodeId, Owners>) {
+        let lineage = heard.values().map(|owners| owners.lineage + 1).max().unwrap_or_default();
+        for (site, owner) in self.claims(heard.values()) {
+            while self.adopt_site(site, owner, lineage).await.is_err() {
+                self.cx.sleep(RETRY_INTERVAL).await;
+            }
+        }
+        self.cx.spawn("names clear", self.clone().clear_others());
+    }
+
+    /// Sites that are this manager's as far as any other knows. One whose giver has not been told yet that it is known
+    /// comes with its records.
+    fn claims<'a>(&self, heard: impl Iterator<Item = &'a Owners> + Clone) -> Vec<(u8, SiteOwner)> {
+        let manager = self.manager.borrow();
+        let mut latest = manager.sites.table().clone();
+        let open: BTreeSet<u8> = heard.clone().flat_map(|owners| owners.open.clone()).collect();
+        for owners in heard {
+            latest.learn_all(&owners.sites);
+        }
+        let is_claim =
+            |(site, owner): &(u8, SiteOwner)| owner.manager == self.cx.id() && !open.contains(site);
+        latest.iter().filter(is_claim).filter(|(site, _)| !manager.sites.owns(*site)).collect()
+    }
+
+    async fn adopt_site(
+        self: &Rc<Self>,
+        site: u8,
+        owner: SiteOwner,
+        lineage: u16,
+    ) -> Result<(), Errno> {
+        self.admit().await?;
+        let (wall, now) = (self.cx.wall(), self.cx.now());
+        let floor = (lineage, self.cx.incarnation());
+        let adopted = self.manager.borrow_mut().adopt_site(site, owner, floor, (wall, now));
+        self.post(adopted?).await?;
+        self.sync().await?;
+        self.released.notify_all();
+        self.work.notify_all();
+        Ok(())
+    }
+
+    /// A backup has the sites of all managers, any of which may have come to this one since. The others are not needed.
+    async fn clear_others(self: Rc<Self>) {
+        if self.may_serve().await.is_err() {
+            return;
+        }
+        for site in 1..=u8::MAX {
+            let is_other = !self.manager.borrow().sites.owns(site)
+                && !self.imports.borrow().contains_key(&site);
+            if is_other {
+                // What is left is no more than bytes, which the next handover removes.
+                let _ = self.clear_site(site, None).await;
+            }
+        }
+    }
+
+    pub(super) fn owners_here(&self) -> Result<Owners, Errno> {
+        let manager = self.manager.borrow();
+        let handovers = manager.open_handovers(self.cx.now()).map_err(|_| Errno::EIO)?;
+        let open = handovers.iter().map(|(site, ..)| *site).collect();
+        let (sites, lineage) = (manager.sites.table().clone(), manager.volume.lineage);
+        Ok(Owners { sites, open, lineage })
     }
 
     /// Says in `status` what is waited for.

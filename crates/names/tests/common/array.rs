@@ -2,11 +2,14 @@
 
 use super::cluster::{Fake, SERVERS, WHO};
 use super::{Output, ROOT, config, finish};
-use names::{Client, Config, Handle, IoServer, VolumeSettings, accept, serve};
+use names::{
+    Client, Config, Handle, IoServer, NotTaken, PartOf, Snapshot, VolumeSettings, Who, accept,
+    restored, serve,
+};
 use node::rings::{MetaDone, MetaOp, MetaRoom};
 use rig::{Net, node};
 use std::collections::BTreeSet;
-use store::{MemoryBackend, MemoryLogs, Store};
+use store::{Entry, Filling, MemoryBackend, MemoryLogs, Store};
 use wire::{Errno, FileId, NodeId, VolumeId};
 
 /// The manager that the volume is made at.
@@ -124,8 +127,39 @@ impl Array {
             logs.append(append.log, &append.bytes);
         }
         drop(store);
+        self.replace_store(at, MemoryBackend::with(backend.contents()), logs);
+    }
+
+    /// Takes a backup as a client of this number, with all rows of each snapshot.
+    pub fn back_up(&mut self, number: usize) -> Backup {
+        let client = self.client(number);
+        self.run_client(number, async move { back_up(&client).await.unwrap() })
+    }
+
+    /// A manager that was stopped has an empty store that is filled from a backup.
+    pub fn restore_from(&mut self, at: usize, backup: &Backup) {
+        let own = NodeId(at as u16 + 1);
+        let backend = MemoryBackend::new();
+        let mut filling = Filling::new(Store::open(backend.clone(), config(), Vec::new()).unwrap());
+        for (Snapshot { manager, sites, .. }, rows) in backup {
+            let sites = sites.iter().copied();
+            let part = if *manager == own { PartOf::own(sites) } else { PartOf::other(sites) };
+            rows.iter().for_each(|(key, value)| {
+                filling.put(restored(&part, key, value).unwrap()).unwrap();
+            });
+        }
+        filling.end().unwrap();
+        self.replace_store(at, backend, MemoryLogs::new());
+    }
+
+    /// A manager that was stopped has an empty store.
+    pub fn lose(&mut self, at: usize) {
+        self.replace_store(at, MemoryBackend::new(), MemoryLogs::new());
+    }
+
+    fn replace_store(&mut self, at: usize, backend: MemoryBackend, logs: MemoryLogs) {
         let seat = &mut self.seats[at];
-        (seat.backend, seat.logs) = (MemoryBackend::with(backend.contents()), logs);
+        (seat.backend, seat.logs) = (backend, logs);
         // A minute later, behind all that the original has given out.
         seat.incarnation += 60_000_000_000;
         self.net.nodes[at] = node(at as u16 + 1, seat.incarnation);
@@ -238,6 +272,27 @@ impl Array {
     ) -> T {
         self.run(self.seats.len() + number, task)
     }
+}
+
+/// Snapshots of all managers with their rows.
+pub type Backup = Vec<(Snapshot, Vec<Entry>)>;
+
+/// Takes a backup.
+pub async fn back_up(client: &Client) -> Result<Backup, NotTaken> {
+    let mut backup = Backup::new();
+    for snapshot in client.snapshot(&Who::ROOT).await? {
+        let mut rows: Vec<Entry> = Vec::new();
+        loop {
+            let after = rows.last().map(|(key, _)| key.clone()).unwrap_or_default();
+            let part = client.back_up(&Who::ROOT, &snapshot, false, &after).await.unwrap();
+            rows.extend(part.rows);
+            if part.last {
+                break;
+            }
+        }
+        backup.push((snapshot, rows));
+    }
+    Ok(backup)
 }
 
 /// Directories of the root with their names, so many that each of some managers has one.
