@@ -7,10 +7,13 @@
 //! meanwhile
 //! ```
 //!
+//! Where several managers have the names, these are compared with the files' records as well ([`names`]).
+//!
 //! It changes nothing. `--accept` is the only exception, and only for the paths it names.
 
 mod accept;
 mod file;
+mod names;
 mod ranges;
 mod report;
 mod walk;

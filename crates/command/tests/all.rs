@@ -43,6 +43,7 @@ mod programs;
 mod random_damage;
 mod refusals;
 mod restore;
+mod restored_array;
 mod restored_kinds;
 mod run;
 mod salvage;

@@ -6,7 +6,7 @@ use crate::keys::{self, Table};
 use crate::limits::CHANGES_MAX;
 use crate::lookup::check_name;
 use crate::permissions::{EXECUTE, WRITE, Who};
-use crate::record::{Content, Inode, Named, Removed};
+use crate::record::{Content, Directory, Inode, Named, Removed};
 use crate::transaction::{Effect, Transaction};
 use crate::unnamed::Unnamed;
 use node::Bug;
@@ -43,13 +43,14 @@ impl Unnamed {
 }
 
 impl Transaction<'_> {
-    /// The directory, the entry and the file of a name that is to go.
+    /// The directory, the entry and the file of a name that is to go. A name may be without its file where one of
+    /// several managers goes on from a backup: it is root's to remove.
     fn doomed(
         &self,
         who: &Who<'_>,
         parent: FileId,
         name: &[u8],
-    ) -> Result<(Inode, Named, Inode), Errno> {
+    ) -> Result<(Inode, Named, Option<Inode>), Errno> {
         let directory = self.directory_of(parent, name)?;
         if !directory.is_directory() {
             return Err(Errno::ENOTDIR);
@@ -60,9 +61,14 @@ impl Transaction<'_> {
             return Err(if matches!(name, b"." | b"..") { Errno::EINVAL } else { Errno::ENOENT });
         };
         who.check(&directory.attr, WRITE | EXECUTE)?;
-        let inode = self.inode(named.file)?;
-        who.check_removal(&directory.attr, &inode.attr, false)?;
-        Ok((directory, named, inode))
+        match self.inode(named.file) {
+            Err(Errno::ESTALE) if who.is_root() => Ok((directory, named, None)),
+            inode => {
+                let inode = inode?;
+                who.check_removal(&directory.attr, &inode.attr, false)?;
+                Ok((directory, named, Some(inode)))
+            }
+        }
     }
 
     /// The file whose last name the operation took, if it has no bytes.
@@ -73,12 +79,12 @@ impl Transaction<'_> {
     /// Removes a name of anything but a directory (RFC 1813 section 3.3.12).
     pub fn unlink(&mut self, who: &Who<'_>, parent: FileId, name: &[u8]) -> Result<(), Errno> {
         let (mut directory, named, inode) = self.doomed(who, parent, name)?;
-        if inode.is_directory() {
+        if named.kind == FileKind::Directory {
             return Err(Errno::EISDIR);
         }
         self.delete_name(&mut directory, name, named.position);
         self.put_inode(&directory);
-        self.drop_link(inode)
+        inode.map_or(Ok(()), |inode| self.drop_link(inode))
     }
 
     /// Removes an empty directory (RFC 1813 section 3.3.13).
@@ -92,14 +98,23 @@ impl Transaction<'_> {
             return Err(Errno::ENOTEMPTY);
         }
         let (mut directory, named, inode) = self.doomed(who, parent, name)?;
-        let entries = self.entries(&inode)?;
+        if named.kind != FileKind::Directory {
+            return Err(Errno::ENOTDIR);
+        }
+        // As after such a restore, too: root takes the name away of a directory that is in another one.
+        let is_here = |inode: &Inode| {
+            let is_in = |content: &Directory| content.parent == parent;
+            !who.is_root() || inode.directory().is_some_and(is_in)
+        };
+        let inode = inode.filter(is_here);
+        let entries = inode.as_ref().map_or(Ok(0), |inode| self.entries(inode))?;
         if entries > 0 && !self.bugs.has(Bug::FullDirectoryRemoved) {
             return Err(Errno::ENOTEMPTY);
         }
         self.delete_name(&mut directory, name, named.position);
         directory.attr.links -= 1;
         self.put_inode(&directory);
-        self.forget(&inode)
+        inode.map_or(Ok(()), |inode| self.forget(&inode))
     }
 
     /// One name less; the file goes with the last one, or becomes an orphan while it is open.

@@ -9,17 +9,25 @@ use super::ranges::Range;
 use super::walk::look;
 use crate::cli::Target;
 use crate::tools::ToolError;
+use names::Who;
 use serde_json::json;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use terminal::table::print_json;
-use trapeze::volume::Volume;
-use wire::Errno;
+use trapeze::volume::{Volume, VolumeError};
+use wire::{Errno, FileId, FileKind};
 
 type Result<T> = super::Result<T>;
 
 /// Takes what is lost of the file at `path` as final.
 pub fn accept(volume: &mut Volume, path: &Path, target: &Target) -> Result<()> {
-    let attr = volume.stat(path)?;
+    let attr = match volume.stat(path) {
+        Err(VolumeError::File { errno: Errno::ESTALE, .. }) => return forget(volume, path, target),
+        attr => attr?,
+    };
+    if attr.kind == FileKind::Directory && is_elsewhere(volume, path, attr.file)? {
+        return forget(volume, path, target);
+    }
     let (reference, found) = look(volume, path, attr.file)?;
     let refused = |text: String| Err(ToolError::Usage(format!("{}: {text}", path.display())));
     if let Some(server) = found.silent.first() {
@@ -56,6 +64,36 @@ pub fn accept(volume: &mut Volume, path: &Path, target: &Target) -> Result<()> {
         }
         false if found.grown => println!("{}: ends at {size} bytes from now on", path.display()),
         false => println!("{}: {bytes} bytes read as zeros from now on", path.display()),
+    }
+    Ok(())
+}
+
+/// Whether a directory is in another one than this name of it.
+fn is_elsewhere(volume: &mut Volume, path: &Path, directory: FileId) -> Result<bool> {
+    let Some(parent) = path.parent() else { return Ok(false) };
+    let parent = volume.stat(parent)?.file;
+    let (_, names, _) = volume.asking();
+    let found = volume.run(async move { names.lookup(&Who::ROOT, directory, b"..").await })?;
+    let found = found.map_err(|errno| VolumeError::File { path: path.to_path_buf(), errno })?;
+    Ok(found.attr.file != parent)
+}
+
+/// Removes a name whose file is gone from its manager, or is a directory in another one.
+fn forget(volume: &mut Volume, path: &Path, target: &Target) -> Result<()> {
+    let parent = volume.stat(path.parent().unwrap_or(Path::new("/")))?.file;
+    let name = path.file_name().unwrap_or_default().as_bytes().to_vec();
+    let (_, names, _) = volume.asking();
+    let removed = volume.run(async move {
+        match names.unlink(&Who::ROOT, parent, &name).await {
+            Err(Errno::EISDIR) => names.remove_directory(&Who::ROOT, parent, &name).await?,
+            removed => removed?,
+        };
+        names.sync().await
+    })?;
+    removed.map_err(|errno| VolumeError::File { path: path.to_path_buf(), errno })?;
+    match target.json {
+        true => print_json(&json!({ "accepted": path.to_string_lossy(), "removed": true })),
+        false => println!("{}: the name is removed", path.display()),
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use super::file::{Findings, LostColumn};
 use crate::cli::Target;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use stripe::Kept;
 use terminal::table::print_json;
 use trapeze::size::Size;
@@ -44,6 +44,8 @@ pub struct Report {
     pub orphans: Vec<Orphan>,
     /// Names whose records cannot be read, and why.
     pub unreadable: Vec<(String, Errno)>,
+    /// Names that do not fit their files' records, and why.
+    pub misnamed: Vec<(PathBuf, String)>,
     /// Files of which a server did not answer.
     pub unchecked: u64,
     /// Files of restored names that are not compared with the disks yet.
@@ -61,9 +63,15 @@ impl Report {
         self.unreadable.push((path.to_string(), errno));
     }
 
+    /// A name and the record of its file, of two managers, are not of one moment.
+    pub fn misnamed(&mut self, path: &Path, why: &str) {
+        self.misnamed.push((path.to_path_buf(), why.to_string()));
+    }
+
     /// Number of problems. Objects without a file are no loss: the manager sets them aside.
     pub fn problems(&self) -> u64 {
-        let named = self.damaged.len() + self.unreadable.len() + self.silent.len();
+        let named =
+            self.damaged.len() + self.unreadable.len() + self.silent.len() + self.misnamed.len();
         named as u64 + self.orphans.len() as u64 + u64::from(self.uncompared > 0)
     }
 
@@ -91,6 +99,9 @@ impl Report {
         }
         for (path, errno) in &self.unreadable {
             println!("{path}: the manager cannot read what it knows of it: {errno}");
+        }
+        for (path, why) in &self.misnamed {
+            println!("{}: {why}", path.display());
         }
         for orphan in &self.orphans {
             println!("{}: an object without a file: {}", object_name(orphan), orphan.why);
@@ -134,6 +145,9 @@ impl Report {
             self.unreadable.len(),
             self.orphans.len()
         );
+        if !self.misnamed.is_empty() {
+            text += &format!(", {} names that do not fit their files", self.misnamed.len());
+        }
         if self.unchecked > 0 {
             text += &format!(", {} files not checked in full", self.unchecked);
         }
@@ -146,6 +160,9 @@ impl Report {
             print_json(
                 &json!({ "problem": "unreadable", "path": path, "error": errno.to_string() }),
             );
+        }
+        for (path, why) in &self.misnamed {
+            print_json(&json!({ "problem": "name", "path": path.to_string_lossy(), "why": why }));
         }
         for orphan in &self.orphans {
             print_json(&json!({
@@ -161,7 +178,7 @@ impl Report {
         print_json(&json!({
             "files": self.files, "directories": self.directories, "bytes": self.bytes, "deep": self.deep,
             "damaged": self.damaged.len(), "unreadable": self.unreadable.len(), "orphans": self.orphans.len(),
-            "unchecked": self.unchecked, "uncompared": self.uncompared, "problems": self.problems(),
+            "misnamed": self.misnamed.len(), "unchecked": self.unchecked, "uncompared": self.uncompared, "problems": self.problems(),
         }));
     }
 

@@ -1,6 +1,7 @@
 //! The walk over the name space, and the way back from the objects.
 
 use super::file::{Findings, Inspector, Target};
+use super::names::{Miscounted, Names};
 use super::report::{DamagedFile, Orphan, Report};
 use indicatif::ProgressBar;
 use names::{Entry, Listing, ListingEntry, Plus, Who};
@@ -10,7 +11,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use stripe::{FileRef, Kept};
 use terminal::progress;
 use trapeze::volume::Volume;
@@ -26,12 +27,29 @@ const LISTING_BYTES: usize = 64 * 1024;
 /// Times that a file whose layout changes meanwhile is looked at.
 const TRIES: usize = 5;
 
+/// A name without its file.
+const GONE: &str = "a name without its file, which is gone from its manager: `trapeze check --accept` removes the name";
+/// A directory under another name.
+const ELSEWHERE: &str = "a second name of a directory that is in another one: `trapeze check --accept` removes the name";
+
+fn nameless(file: FileId) -> String {
+    format!("the last path of a file without a name, number {:x}: its bytes are kept", file.0)
+}
+
 /// How long a file is waited for that was not compared with its objects yet. A server that is away is waited for by the
 /// manager, and the others may need what it has.
 const COMPARE_SPAN: Duration = Duration::from_secs(5);
 
-/// Directories to be listed, with their paths.
-type Open = Vec<(PathBuf, FileId)>;
+/// A directory to be listed.
+struct Listable {
+    path: PathBuf,
+    directory: FileId,
+    /// The one that it has its name in; none is known of the one that the check begins with.
+    parent: Option<FileId>,
+}
+
+/// All of them.
+type Open = Vec<Listable>;
 
 /// The state of a volume whose names were restored from a backup.
 #[derive(Default)]
@@ -62,6 +80,10 @@ pub struct Walk {
     unclaimed: RefCell<BTreeSet<(NodeId, Kept)>>,
     report: RefCell<Report>,
     comparison: Comparison,
+    /// Names that were met, where several managers have some.
+    met: Option<RefCell<Names>>,
+    /// In seconds since 1970.
+    begun: i64,
     bar: ProgressBar,
 }
 
@@ -76,7 +98,20 @@ impl Walk {
         let report = RefCell::new(Report::new(servers.clone(), deep));
         let (unclaimed, bar) = (RefCell::default(), progress::counted("files checked"));
         let comparison = Comparison::default();
-        Ok(Rc::new(Walk { names, inspector, servers, unclaimed, report, comparison, bar }))
+        let met = (volume.sites()?.managers().len() > 1).then(RefCell::default);
+        let begun = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |span| span.as_secs());
+        let begun = begun as i64;
+        Ok(Rc::new(Walk {
+            names,
+            inspector,
+            servers,
+            unclaimed,
+            report,
+            comparison,
+            met,
+            begun,
+            bar,
+        }))
     }
 
     /// Checks what is under `path`, and of the whole tree the way back too.
@@ -89,6 +124,7 @@ impl Walk {
                 walk.list_objects().await;
             }
             walk.from(path, top).await;
+            walk.count_names(whole).await;
             if whole {
                 walk.back().await;
             }
@@ -127,9 +163,83 @@ impl Walk {
         if top.kind != FileKind::Directory {
             return self.files(vec![(path, top.file)]).await;
         }
-        let mut open: Open = vec![(path, top.file)];
-        while let Some((path, directory)) = open.pop() {
-            self.directory(&path, directory, &mut open).await;
+        let mut open: Open = vec![Listable { path, directory: top.file, parent: None }];
+        while let Some(Listable { path, directory, parent }) = open.pop() {
+            if self.is_in(&path, directory, parent).await {
+                self.directory(&path, directory, &mut open).await;
+            }
+        }
+    }
+
+    /// Whether the directory knows the one that it has its name in, as it does where all names are of one manager. One
+    /// that has two names is gone through once; else one could be within itself.
+    async fn is_in(&self, path: &Path, directory: FileId, parent: Option<FileId>) -> bool {
+        let Some(parent) = parent.filter(|_| self.met.is_some()) else { return true };
+        match self.names.lookup(&Who::ROOT, directory, b"..").await {
+            Ok(entry) if entry.attr.file == parent => true,
+            Ok(_) => {
+                if self.is_named(path, directory).await {
+                    self.report.borrow_mut().misnamed(path, ELSEWHERE);
+                }
+                false
+            }
+            Err(Errno::ESTALE) => {
+                self.note_gone(path, directory).await;
+                false
+            }
+            Err(errno) => {
+                self.report.borrow_mut().unlisted(&path.to_string_lossy(), errno);
+                false
+            }
+        }
+    }
+
+    /// The file of a name is not there: it was removed since the name was read, or the name is without it.
+    async fn note_gone(&self, path: &Path, file: FileId) {
+        if self.met.is_some() && self.is_named(path, file).await {
+            self.report.borrow_mut().misnamed(path, GONE);
+        }
+    }
+
+    /// Whether the path still leads to the file, which need not be there.
+    async fn is_named(&self, path: &Path, file: FileId) -> bool {
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return false };
+        let Some(parent) = self.resolve(parent).await else { return false };
+        let (mut cookie, name) = (0, name.as_bytes());
+        // A look-up would tell of the file, not of the name.
+        while let Ok(listing) = self.listing(parent, cookie).await {
+            let is_it = |entry: &&ListingEntry| *entry.name == *name;
+            if let Some(entry) = listing.entries.iter().find(is_it) {
+                return entry.file == file;
+            }
+            match listing.entries.last() {
+                Some(last) if !listing.end => cookie = last.cookie,
+                _ => return false,
+            }
+        }
+        false
+    }
+
+    async fn resolve(&self, path: &Path) -> Option<FileId> {
+        let mut at = FileId::ROOT;
+        for part in path.components() {
+            if let std::path::Component::Normal(name) = part {
+                at = self.names.lookup(&Who::ROOT, at, name.as_bytes()).await.ok()?.attr.file;
+            }
+        }
+        Some(at)
+    }
+
+    /// Tells of files that have another number of names than their managers know, and did not change since.
+    async fn count_names(&self, whole: bool) {
+        let Some(met) = &self.met else { return };
+        let wrong = met.borrow().miscounted(whole);
+        for Miscounted { file, path, names, links, change } in wrong {
+            let now = self.names.get_attr(file).await;
+            if now.is_ok_and(|entry| entry.attr.change == change) {
+                let why = format!("it has {names} names, and its manager counts {links}");
+                self.report.borrow_mut().misnamed(&path, &why);
+            }
         }
     }
 
@@ -138,8 +248,9 @@ impl Walk {
         let (mut cookie, mut files) = (0, Vec::new());
         loop {
             let listing = match self.listing(directory, cookie).await {
-                // Removed since its name was read.
-                Err(Errno::ESTALE | Errno::ENOTDIR) => return,
+                Err(Errno::ESTALE | Errno::ENOTDIR) => {
+                    return self.note_gone(path, directory).await;
+                }
                 Err(errno) => {
                     self.report.borrow_mut().unlisted(&path.to_string_lossy(), errno);
                     break;
@@ -149,7 +260,7 @@ impl Walk {
             cookie = listing.entries.last().map_or(cookie, |entry| entry.cookie);
             let end = listing.end || listing.entries.is_empty();
             for entry in listing.entries {
-                self.sort(path, entry, open, &mut files);
+                self.sort((path, directory), entry, open, &mut files);
             }
             if files.len() >= FILES || end {
                 self.files(std::mem::take(&mut files)).await;
@@ -163,7 +274,7 @@ impl Walk {
 
     fn sort(
         &self,
-        path: &Path,
+        (path, parent): (&Path, FileId),
         entry: ListingEntry,
         open: &mut Open,
         files: &mut Vec<(PathBuf, FileId)>,
@@ -173,7 +284,9 @@ impl Walk {
         }
         let path = path.join(OsStr::from_bytes(&entry.name));
         match entry.kind {
-            FileKind::Directory => open.push((path, entry.file)),
+            FileKind::Directory => {
+                open.push(Listable { path, directory: entry.file, parent: Some(parent) });
+            }
             // Of the others what the manager knows is all there is to look at.
             _ => files.push((path, entry.file)),
         }
@@ -195,8 +308,7 @@ impl Walk {
         for _ in 0..TRIES {
             let compared = self.compare(file).await;
             let entry = match self.names.get_attr(file).await {
-                // Removed since its name was read.
-                Err(Errno::ESTALE) => return,
+                Err(Errno::ESTALE) => return self.note_gone(path, file).await,
                 Err(errno) => {
                     self.report.borrow_mut().files += 1;
                     return self.report.borrow_mut().unlisted(&path.to_string_lossy(), errno);
@@ -272,6 +384,9 @@ impl Walk {
     }
 
     fn note(&self, path: &Path, entry: &Entry, found: std::result::Result<Findings, Errno>) {
+        if let Some(met) = self.met.as_ref().filter(|_| found.is_ok()) {
+            met.borrow_mut().meet(path, &entry.attr);
+        }
         let mut report = self.report.borrow_mut();
         report.files += 1;
         report.bytes += entry.attr.size;
@@ -300,13 +415,35 @@ impl Walk {
     async fn orphan(&self, server: NodeId, kept: Kept) {
         let entry = self.names.get_attr(kept.object.file).await;
         // A file without a name that is open, or one made meanwhile.
-        if entry.as_ref().is_ok_and(|entry| has(entry, server, kept)) {
-            return;
+        if let Some(entry) = entry.as_ref().ok().filter(|entry| has(entry, server, kept)) {
+            return self.note_nameless(entry, server, kept).await;
         }
         let bytes = self.inspector.stripe.kept_bytes(server, kept).await;
         let Some(why) = why_orphan(&entry, kept.object.column, bytes) else { return };
         let server = self.servers.get(&server).cloned().unwrap_or_else(|| server.to_string());
         self.report.borrow_mut().orphans.push(Orphan { server, kept, why });
+    }
+}
+
+impl Walk {
+    /// A file whose name was not met: it has none, if the path that its object was told is not its own any more.
+    async fn note_nameless(&self, entry: &Entry, server: NodeId, kept: Kept) {
+        let is_met = |met: &RefCell<Names>| met.borrow().has(entry.attr.file);
+        let is_known = self.met.as_ref().is_none_or(is_met);
+        // Its name may have come or moved since its directory was listed.
+        let is_new = entry.attr.ctime.seconds >= self.begun;
+        if is_known || is_new || entry.attr.links == 0 || kept.object.column != 0 {
+            return;
+        }
+        let told = self.inspector.stripe.description(server, kept).await;
+        let description = told.ok().and_then(|(_, told)| told.description);
+        let path = description.map(|description| description.path).unwrap_or_default();
+        let path = PathBuf::from(OsStr::from_bytes(&path));
+        // One that was made a moment ago has not been described.
+        if path.as_os_str().is_empty() || self.resolve(&path).await == Some(entry.attr.file) {
+            return;
+        }
+        self.report.borrow_mut().misnamed(&path, &nameless(entry.attr.file));
     }
 }
 
