@@ -360,6 +360,11 @@ impl Endpoint {
         self.send_ring.len()
     }
 
+    /// Entries of the receive ring that are free.
+    pub fn receive_room(&self) -> usize {
+        self.receive_free.len()
+    }
+
     /// Messages arrived and not yet taken.
     pub fn waiting(&self) -> usize {
         self.receive_ring.len()

@@ -18,3 +18,4 @@ pub mod signals;
 pub mod usage;
 pub mod wait;
 pub mod wakeup;
+pub mod xdp;

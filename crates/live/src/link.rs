@@ -26,12 +26,16 @@ mod channels;
 mod device;
 mod dial;
 mod directory;
+pub mod ether;
+mod frame_keys;
+mod frames;
 pub mod greeting;
 pub mod hello;
 mod landing;
 pub mod limits;
 mod neighbour;
 mod noise;
+mod peer_table;
 mod peers;
 mod plain;
 mod refusals;
@@ -45,6 +49,7 @@ pub use adapter::{AdapterShape, ShapeError};
 pub use address::Address;
 pub use dial::SocketAccess;
 pub use directory::{Directory, PeerStatus};
+pub use frames::EthernetStatus;
 pub use noise::Keys;
 pub use shared_greeting::SharedPool;
 pub use stream::{Closed, Tally};
@@ -52,12 +57,13 @@ pub use stream::{Closed, Tally};
 use crate::clock;
 use crate::device::Poller;
 use channels::{Channel, Channels, Kind};
-use endpoint::Endpoint;
 use endpoint::tuning::Pulses;
+use endpoint::{Endpoint, SendMessage};
+use ether::Ethernet;
 use greeting::{Greeting, GreetingError};
 use hello::{Hello, Refusal};
 use limits::*;
-use peers::Peers;
+use peer_table::Peers;
 use refusals::Refusals;
 use shared_greeting::SharedGreeting;
 use std::collections::VecDeque;
@@ -108,6 +114,7 @@ pub struct Links {
     pulses: Pulses,
     directory: Directory,
     channels: Channels,
+    ethernet: Option<Ethernet>,
     peers: Peers,
     events: VecDeque<LinkEvent>,
     log: Log,
@@ -141,6 +148,7 @@ impl Links {
             pulses: Pulses::default(),
             directory: Directory::default(),
             channels: Channels::new()?,
+            ethernet: None,
             peers: Peers::default(),
             events: VecDeque::new(),
             log,
@@ -225,11 +233,13 @@ impl Links {
                 self.published_at = now;
                 self.publish_tallies();
             }
+            self.look_at_frames();
             self.say_processor();
             self.end_silent(endpoint, now);
             self.make_connections(endpoint, now)?;
         }
         let mut moved = self.route(endpoint, now);
+        moved |= self.step_frames(endpoint, now);
         for at in 0..self.channels.len() {
             moved |= self.step_channel(at, endpoint, now)?;
         }
@@ -242,6 +252,7 @@ impl Links {
         if !self.route(endpoint, now) {
             return Ok(());
         }
+        self.send_frames(endpoint, now);
         for at in 0..self.channels.len() {
             let Some(channel) = self.channels.get(at).filter(|c| c.is_connection()) else {
                 continue;
@@ -261,7 +272,11 @@ impl Links {
     }
 
     fn has_arrived(&self) -> bool {
-        self.channels.iter().any(|channel| !channel.is_quiet())
+        self.channels.iter().any(|channel| !channel.is_quiet()) || self.has_frames()
+    }
+
+    fn has_frames(&self) -> bool {
+        self.ethernet.as_ref().is_some_and(|ethernet| ethernet.port().has_arrived())
     }
 
     /// Whether shared memory shows that nothing has come, and no socket is to be read without asking first.
@@ -300,6 +315,8 @@ impl Links {
             let entry = endpoint.taken(&message);
             let bytes = entry.whole_bytes();
             let peer = self.peers.get(entry.control.destination());
+            let pushed = Self::push_frames(&mut self.ethernet, peer.frames, message, endpoint);
+            let Some(message) = pushed else { continue };
             let bulk = peer.bulk.filter(|_| bytes > BULK_BYTES_MIN);
             match bulk.or(peer.main).and_then(|at| self.channels.get(at)) {
                 Some(channel) => {
@@ -348,7 +365,7 @@ impl Links {
 
     /// Announces to shared-memory peers that this node goes to sleep; true when something is there: do not sleep.
     pub fn before_sleep(&mut self) -> bool {
-        let mut busy = self.must_scan;
+        let mut busy = self.must_scan || self.has_frames();
         for at in 0..self.channels.len() {
             if let Some(Channel { kind: Kind::Shared(link), .. }) = self.channels.get(at) {
                 busy |= link.before_sleep();
@@ -387,8 +404,9 @@ impl Links {
             _ => channel.deadline(),
         };
         let channels = self.channels.iter().filter_map(reclaim).min();
-        let others =
-            [self.peers.next_attempt(), self.refusals.deadline(), self.failures.deadline()];
+        let frames = self.ethernet.as_ref().and_then(Ethernet::deadline);
+        let (refusals, failures) = (self.refusals.deadline(), self.failures.deadline());
+        let others = [self.peers.next_attempt(), refusals, failures, frames];
         channels.into_iter().chain(others.into_iter().flatten()).min()
     }
 
@@ -399,7 +417,8 @@ impl Links {
             Kind::Shared(link) => link.is_under_way(),
             _ => false,
         };
-        !self.channels.iter().any(pending)
+        let frames = self.ethernet.as_ref().is_some_and(Ethernet::is_pending);
+        !frames && !self.channels.iter().any(pending)
     }
 
     /// Closes every connection and gives up what was under way.

@@ -5,6 +5,7 @@ mod calls;
 mod common;
 mod disk;
 mod disk_rig;
+mod ether;
 mod filling;
 mod full;
 mod fuse;

@@ -1,6 +1,7 @@
 //! Calls between two whole nodes over every link, each on a thread of its own.
 
-use crate::common::{ECHO, FETCH, Server, call, encrypted, host};
+use crate::common::{ECHO, FETCH, Server, call, encrypted, host, host_over};
+use crate::sides::ethernet::{has_xdp, veth};
 use live::link::{Address, Security};
 use live::wait::WaitPolicy;
 use std::time::Duration;
@@ -16,8 +17,19 @@ fn tcp() -> Address {
 
 /// Echoes payloads of all sizes, then many small ones at once.
 fn echo(address: Address, security: Security, policy: WaitPolicy, transport: &str) {
-    let server = Server::start(address, security.clone(), policy);
-    let (mut host, links) = host(1, &security, policy);
+    echo_over(address, security, policy, transport, [None, None]);
+}
+
+/// The same, with these interfaces of the server and the client.
+fn echo_over(
+    address: Address,
+    security: Security,
+    policy: WaitPolicy,
+    transport: &str,
+    interfaces: [Option<&'static str>; 2],
+) {
+    let server = Server::start_over(address, security.clone(), policy, interfaces[0]);
+    let (mut host, links) = host_over(1, &security, policy, interfaces[1]);
     links.directory().set(NodeId(2), vec![server.address.clone()]);
     let directory = links.directory().clone();
     host.add(links).unwrap();
@@ -71,6 +83,21 @@ fn calls_over_tcp() {
 #[test]
 fn calls_over_encrypted_tcp() {
     echo(tcp(), encrypted(), WaitPolicy::Adaptive, "tcp+noise");
+}
+
+#[test]
+fn calls_over_frames_between_spinners_and_sleepers() {
+    if !has_xdp() {
+        return;
+    }
+    for policy in [WaitPolicy::Adaptive, WaitPolicy::Block] {
+        let ends = || {
+            veth();
+            [Some("tza"), Some("tzb")]
+        };
+        echo_over(tcp(), Security::Insecure, policy, "xdp", ends());
+        echo_over(tcp(), encrypted(), policy, "xdp+noise", ends());
+    }
 }
 
 #[test]

@@ -81,7 +81,7 @@ fn an_adapter_takes_a_message_when_it_is_whole() {
 
 #[test]
 fn whole_messages_pass_one_that_is_filling_and_has_not_begun() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let (mut a, mut b, _directory) = acquainted(transport);
         let data = pattern(30_000);
         let filling = a.begin(2, &data, 1000, &[7; 64]);
@@ -97,7 +97,7 @@ fn whole_messages_pass_one_that_is_filling_and_has_not_begun() {
 
 #[test]
 fn a_message_that_nobody_fills_ends_and_the_next_one_comes() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let (mut a, mut b, _directory) = acquainted(transport);
         let data = pattern(60_000);
         let filling = a.begin(2, &data, 20_000, &[7; 64]);
@@ -115,7 +115,7 @@ fn a_message_that_nobody_fills_ends_and_the_next_one_comes() {
 
 #[test]
 fn a_peer_that_dies_while_a_message_fills_leaves_nothing_behind() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let (mut a, mut b, _directory) = acquainted(transport);
         let data = pattern(300_000);
         let filling = a.begin(2, &data, 100_000, &[7; 64]);

@@ -1,10 +1,16 @@
 //! After warm-up, messages cross every link without a single allocation.
 
+#[path = "sides/memory_port.rs"]
+mod memory_port;
+
 use endpoint::{Endpoint, Frames};
 use live::clock;
 use live::link::{Address, Keys, LinkConfig, Links, Security, SharedPool};
 use live::memory::MemfdRegion;
+use memory_port::MemoryPort;
 use rig::Counting;
+use std::cell::RefCell;
+use std::rc::Rc;
 use wire::{CallHeader, Control, Header, Kind, NodeId};
 
 #[global_allocator]
@@ -58,9 +64,19 @@ fn messages_allocate_nothing() {
     let unix = Address::Unix(directory.path().join("2.sock"));
     let tcp: Address = "tcp:127.0.0.1:0".parse().unwrap();
     let encrypted = Security::Encrypted(Keys::generate([1; 32]));
-    let cases = [(unix, Security::Insecure), (tcp.clone(), Security::Insecure), (tcp, encrypted)];
-    for (address, security) in cases {
+    let cases = [
+        (unix, Security::Insecure, false),
+        (tcp.clone(), Security::Insecure, false),
+        (tcp.clone(), encrypted.clone(), false),
+        (tcp, encrypted, true),
+    ];
+    for (address, security, frames) in cases {
         let (mut a, mut b) = (side(1, &security), side(2, &security));
+        if frames {
+            let wire = Rc::new(RefCell::new(rig::Ethernet::new(1)));
+            a.0.set_ethernet(Box::new(MemoryPort::new(&wire, 1))).unwrap();
+            b.0.set_ethernet(Box::new(MemoryPort::new(&wire, 2))).unwrap();
+        }
         let address = b.0.listen(&address).unwrap();
         a.0.directory().set(NodeId(2), vec![address.clone()]);
         // Every entry of both rings is used a few times: each keeps the lists it has once grown.
@@ -69,5 +85,7 @@ fn messages_allocate_nothing() {
         exchange(&mut a, &mut b, 500);
         let count = Counting::in_process() - before;
         assert_eq!(count, 0, "{address}");
+        let by = a.0.directory().status()[&NodeId(2)].transport;
+        assert_eq!(by == "xdp+noise", frames, "{by}");
     }
 }

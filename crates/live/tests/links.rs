@@ -14,7 +14,7 @@ use wire::{Kind, NodeId, Time, Token};
 
 #[test]
 fn payloads_of_every_size_cross_in_order_with_their_trailers() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let (mut a, mut b, _directory) = pair(transport);
         let sizes = [0, 1, 127, 4095, 4096, 8192, 10_000, 61_440, 61_441, 65_536, 1 << 20];
         for bytes in sizes {
@@ -37,7 +37,7 @@ fn payloads_of_every_size_cross_in_order_with_their_trailers() {
 
 #[test]
 fn a_reply_lands_in_the_frames_of_its_token_and_a_stale_one_nowhere() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let (mut a, mut b, _directory) = pair(transport);
         a.post_request(2, b"read");
         until(&mut a, &mut b, |_, b| b.take().is_some());
@@ -67,18 +67,19 @@ fn a_reply_lands_in_the_frames_of_its_token_and_a_stale_one_nowhere() {
 
 #[test]
 fn many_messages_both_ways_keep_their_order_on_each_connection() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let (mut a, mut b, _directory) = pair(transport);
         a.post_request(2, b"first");
         until(&mut a, &mut b, |_, b| b.take().is_some());
         let (mut sent, mut at_a, mut at_b) = (0u32, 0u32, 0u32);
+        let mut longest = pattern(4 + 9000);
         until(&mut a, &mut b, |a, b| {
             if sent < 3000 && a.endpoint.send_room() > 490 && b.endpoint.send_room() > 490 {
                 let size = 4 + sent as usize * 37 % 9000;
-                let mut data = pattern(size);
+                let data = &mut longest[..size];
                 data[..4].copy_from_slice(&sent.to_le_bytes());
-                a.post_request(2, &data);
-                b.post_request(1, &data);
+                a.post_request(2, data);
+                b.post_request(1, data);
                 sent += 1;
             }
             for (side, count) in [(a, &mut at_a), (b, &mut at_b)] {
@@ -97,7 +98,7 @@ fn many_messages_both_ways_keep_their_order_on_each_connection() {
 
 #[test]
 fn a_full_receive_ring_stops_the_sender_and_loses_nothing() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let (mut a, mut b, _directory) = pair(transport);
         let total = 2000u32;
         let mut sent = 0u32;
@@ -202,13 +203,14 @@ fn the_death_of_a_shared_memory_peer_shows_and_a_new_life_is_found() {
 
 #[test]
 fn a_peer_that_stops_reading_costs_a_bounded_queue() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let (mut a, mut b, _directory) = pair(transport);
         a.post_request(2, b"hello");
         until(&mut a, &mut b, |_, b| b.take().is_some());
+        let data = pattern(32 << 10);
         for _ in 0..3000 {
             if a.endpoint.send_room() > 0 && a.frames.free_pages() > 64 {
-                a.post_request(2, &pattern(32 << 10));
+                a.post_request(2, &data);
             }
             a.step();
         }
@@ -220,7 +222,7 @@ fn a_peer_that_stops_reading_costs_a_bounded_queue() {
 
 #[test]
 fn calls_from_both_sides_at_once_leave_one_connection() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let (mut a, mut b, directory) = pair(transport);
         let address = a.links.listen(&transport.address(directory.path(), 1)).unwrap();
         b.directory().set(NodeId(1), vec![address]);

@@ -21,6 +21,7 @@ pub mod cache;
 pub mod command;
 pub mod config;
 mod direction;
+pub mod ether;
 pub mod limits;
 pub mod log;
 mod nic;

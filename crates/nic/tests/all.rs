@@ -1,5 +1,6 @@
 //! The firmware. One program, which is linked once.
 
+mod ether;
 mod forward;
 mod keeps;
 mod properties;

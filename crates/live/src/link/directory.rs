@@ -2,6 +2,7 @@
 //! addresses and read the state while the links run.
 
 use super::address::Address;
+use super::frames::EthernetStatus;
 use super::hello::Refusal;
 use super::stream::Tally;
 use std::cell::RefCell;
@@ -17,12 +18,13 @@ pub struct Directory(Rc<RefCell<State>>);
 struct State {
     addresses: BTreeMap<NodeId, Vec<Address>>,
     status: BTreeMap<NodeId, PeerStatus>,
+    ethernet: Option<EthernetStatus>,
 }
 
 /// How it goes with one peer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PeerStatus {
-    /// `shm`, `tcp`, `tcp+noise`; empty while there is no connection.
+    /// `shm`, `tcp`, `tcp+noise`, `xdp`, `xdp+noise`; empty while there is no connection.
     pub transport: &'static str,
     /// The traffic of all connections to it since the start.
     pub tally: Tally,
@@ -56,6 +58,15 @@ impl Directory {
     /// Every peer that has or had a connection.
     pub fn status(&self) -> BTreeMap<NodeId, PeerStatus> {
         self.0.borrow().status.clone()
+    }
+
+    /// How it goes with the node's Ethernet, if it has one.
+    pub fn ethernet(&self) -> Option<EthernetStatus> {
+        self.0.borrow().ethernet.clone()
+    }
+
+    pub(super) fn update_ethernet(&self, change: impl FnOnce(&mut EthernetStatus)) {
+        change(self.0.borrow_mut().ethernet.get_or_insert_default());
     }
 
     pub(super) fn update(&self, peer: NodeId, change: impl FnOnce(&mut PeerStatus)) {

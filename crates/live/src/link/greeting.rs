@@ -11,6 +11,7 @@
 //! refusal in clear alone is one more failed attempt: anything that holds the peer's port can send it. It is all that
 //! can be said to a caller with another key, another release or without encryption.
 
+use super::frame_keys::FrameKeys;
 use super::hello::{BadHello, HELLO_BYTES, Hello, Refusal};
 use super::limits::HANDSHAKE_SPAN;
 use super::noise::{FIRST_BYTES, Keys, Noise, SECOND_BYTES, THIRD_BYTES};
@@ -136,6 +137,8 @@ pub struct Greeted {
     pub theirs: Hello,
     /// The keys, when it is encrypted.
     pub cipher: Option<TransportState>,
+    /// Other keys that the two agreed on, for frames beside it.
+    pub frame_keys: Option<FrameKeys>,
 }
 
 impl Greeting {
@@ -214,8 +217,8 @@ impl Greeting {
 
     /// The result. Only after [`advance`](Greeting::advance) said that it is done.
     pub fn finish(self) -> Greeted {
-        let cipher = self.noise.map(Noise::finish);
-        Greeted { socket: self.socket, ours: self.ours, theirs: self.theirs, cipher }
+        let (cipher, frame_keys) = self.noise.map(Noise::finish).unzip();
+        Greeted { socket: self.socket, ours: self.ours, theirs: self.theirs, cipher, frame_keys }
     }
 
     fn needed(&self) -> usize {

@@ -1,14 +1,15 @@
 //! How two links introduce themselves: 64 bytes each way, before anything else.
 //!
 //! ```text
-//!  0  "trapeze\n" 8 | link version 2 | message version 1 | flags 1 | refusal 1 | 0 1 | node 2 | assigned 2 | 0 6
-//! 24  incarnation 8 | cluster 8 | session 8 | pool bytes 8
-//! 56  ring slots 4 | 0 4
+//!  0  "trapeze\n" 8 | link version 2 | message version 1 | flags 1 | refusal 1 | 0 1 | node 2 | assigned 2
+//! 18  Ethernet address 6 | incarnation 8 | cluster 8 | session 8 | pool bytes 8
+//! 56  ring slots 4 | Ethernet connection 2 | frame bytes 2
 //! ```
 //!
 //! The caller speaks first; the acceptor answers with its own, or with a refusal that says why. Under encryption the
 //! same bytes are repeated inside the Noise handshake, so what is used has been authenticated.
 
+use nic::ether::Address;
 use std::fmt;
 use wire::control::VERSION;
 use wire::{Decoder, Encoder, NodeId};
@@ -22,6 +23,18 @@ const MAGIC: &[u8; 8] = b"trapeze\n";
 const SECURE: u8 = 1;
 const BULK: u8 = 2;
 const ADAPTER: u8 = 4;
+const ETHERNET: u8 = 8;
+
+/// Where a side takes Ethernet frames of one connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frames {
+    /// Its address.
+    pub address: Address,
+    /// The number by which frames to it name the connection.
+    pub connection: u16,
+    /// Bytes of the longest frame that it takes.
+    pub bytes: u16,
+}
 
 /// The properties that a side announces first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,6 +61,8 @@ pub struct Hello {
     pub pool_bytes: u64,
     /// Shared memory only: slots of its ring.
     pub slots: u32,
+    /// TCP only: where it takes Ethernet frames, if it does.
+    pub frames: Option<Frames>,
 }
 
 /// Why a connection was refused, as it travels.
@@ -143,13 +158,16 @@ impl Hello {
         let mut bytes = [0; HELLO_BYTES];
         let flags = (u8::from(self.secure) * SECURE)
             | (u8::from(self.bulk) * BULK)
-            | (u8::from(self.adapter) * ADAPTER);
+            | (u8::from(self.adapter) * ADAPTER)
+            | (u8::from(self.frames.is_some()) * ETHERNET);
+        let none = Frames { address: Address::default(), connection: 0, bytes: 0 };
+        let frames = self.frames.unwrap_or(none);
         let mut out = Encoder::new(&mut bytes);
         out.raw(MAGIC).u16(LINK_VERSION).u8(VERSION).u8(flags);
         out.u8(self.refusal.map_or(0, |r| r as u8)).u8(0);
-        out.u16(self.node.0).u16(self.assigned.0).raw(&[0; 6]);
+        out.u16(self.node.0).u16(self.assigned.0).raw(&frames.address);
         out.u64(self.incarnation).u64(self.cluster).u64(self.session).u64(self.pool_bytes);
-        out.u32(self.slots);
+        out.u32(self.slots).u16(frames.connection).u16(frames.bytes);
         bytes
     }
 
@@ -170,9 +188,10 @@ impl Hello {
             }
             from.u8()?;
             let (node, assigned) = (NodeId(from.u16()?), NodeId(from.u16()?));
-            from.raw(6)?;
+            let address = from.raw(6)?.try_into().expect("6 bytes");
             let (incarnation, cluster) = (from.u64()?, from.u64()?);
             let (session, pool_bytes, slots) = (from.u64()?, from.u64()?, from.u32()?);
+            let frames = Frames { address, connection: from.u16()?, bytes: from.u16()? };
             let (secure, bulk) = (flags & SECURE != 0, flags & BULK != 0);
             let adapter = flags & ADAPTER != 0;
             Ok(Ok(Hello {
@@ -187,6 +206,7 @@ impl Hello {
                 session,
                 pool_bytes,
                 slots,
+                frames: (flags & ETHERNET != 0).then_some(frames),
             }))
         };
         fields(&bytes[..]).unwrap_or(Err(BadHello::Foreign))
@@ -210,6 +230,7 @@ mod tests {
             session: 7,
             pool_bytes: 8,
             slots: 9,
+            frames: Some(Frames { address: [10; 6], connection: 11, bytes: 12 }),
             ..Hello::default()
         };
         assert_eq!(Hello::parse(&hello.encode()), Ok(hello));

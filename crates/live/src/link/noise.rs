@@ -5,6 +5,7 @@
 //! 48 bytes and can say so. Both hellos are authenticated: the caller's as prologue, the acceptor's as payload of the
 //! second message.
 
+use super::frame_keys::FrameKeys;
 use super::hello::HELLO_BYTES;
 use snow::{Builder, HandshakeState, TransportState};
 
@@ -83,9 +84,12 @@ impl Noise {
         self.0.read_message(message, into).map_err(|_| WrongKey)
     }
 
-    /// After the third message.
-    pub fn finish(self) -> TransportState {
-        self.0.into_transport_mode().expect("all three messages have passed")
+    /// After the third message: the ciphers of the connection, and the keys that it agreed on beside them, for frames.
+    pub fn finish(mut self) -> (TransportState, FrameKeys) {
+        let (callers, acceptors) = self.0.dangerously_get_raw_split();
+        let keys = if self.0.is_initiator() { (callers, acceptors) } else { (acceptors, callers) };
+        let frames = FrameKeys::derive(&keys.0, &keys.1);
+        (self.0.into_transport_mode().expect("all three messages have passed"), frames)
     }
 }
 
@@ -115,7 +119,7 @@ mod tests {
         a.write(&[], &mut third);
         assert_eq!(third.len(), THIRD_BYTES);
         b.read(&third, &mut payload).unwrap();
-        let (mut a, mut b) = (a.finish(), b.finish());
+        let ((mut a, _), (mut b, _)) = (a.finish(), b.finish());
         let mut sealed = [0; 64];
         let count = a.write_message(b"hello", &mut sealed).unwrap();
         assert_eq!(b.read_message(&sealed[..count], &mut payload).unwrap(), 5);

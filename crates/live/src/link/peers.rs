@@ -2,53 +2,14 @@
 
 use super::channels::{Channel, Kind};
 use super::dial::{self, Dial};
+use super::frames::Agreed;
 use super::greeting::Greeted;
 use super::refusals::Cause;
 use super::shared_greeting::Passed;
-use super::stream::{Outgoing, Stream};
+use super::stream::Stream;
 use super::*;
-use endpoint::tuning::Pulses;
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 use wire::checksum::crc32c;
-
-/// One peer.
-#[derive(Debug)]
-pub struct Peer {
-    /// Its connection.
-    pub main: Option<usize>,
-    /// Its second connection, for large payloads.
-    pub bulk: Option<usize>,
-    /// Messages that wait for a connection.
-    pub waiting: Outgoing,
-    /// The traffic of connections that are gone.
-    pub tally: Tally,
-    dialing: bool,
-    attempt: usize,
-    retry_at: Time,
-    backoff: Duration,
-    caller: NodeId,
-    incarnation: u64,
-    session: u64,
-}
-
-impl Default for Peer {
-    fn default() -> Self {
-        Peer {
-            main: None,
-            bulk: None,
-            waiting: Outgoing::new(Pulses::Tuned, 0),
-            tally: Tally::default(),
-            dialing: false,
-            attempt: 0,
-            retry_at: Time::ZERO,
-            backoff: BACKOFF_MIN,
-            caller: NodeId(0),
-            incarnation: 0,
-            session: 0,
-        }
-    }
-}
 
 /// Where a handshake stands.
 enum Next {
@@ -66,41 +27,8 @@ struct Made {
     caller: NodeId,
     incarnation: u64,
     session: u64,
-}
-
-/// All of them.
-#[derive(Debug, Default)]
-pub struct Peers(BTreeMap<NodeId, Peer>);
-
-impl Peers {
-    /// The peer, made when it was not known.
-    pub fn get(&mut self, id: NodeId) -> &mut Peer {
-        self.0.entry(id).or_default()
-    }
-
-    /// When the next attempt to connect is due.
-    pub fn next_attempt(&self) -> Option<Time> {
-        let waits =
-            |peer: &&Peer| peer.main.is_none() && !peer.dialing && !peer.waiting.queue.is_empty();
-        self.0.values().filter(waits).map(|peer| peer.retry_at).min()
-    }
-
-    fn to_call(&self, now: Time) -> Option<NodeId> {
-        let waits = |peer: &Peer| {
-            peer.main.is_none()
-                && !peer.dialing
-                && !peer.waiting.queue.is_empty()
-                && peer.retry_at <= now
-        };
-        self.0.iter().find(|(_, peer)| waits(peer)).map(|(id, _)| *id)
-    }
-
-    /// Drops all that waits for a connection.
-    pub fn drop_waiting(&mut self, endpoint: &mut Endpoint) {
-        for peer in self.0.values_mut() {
-            peer.waiting.close(endpoint, &mut peer.tally);
-        }
-    }
+    /// Of a connection over TCP whose sides both take frames.
+    frames: Option<Agreed>,
 }
 
 impl Links {
@@ -179,7 +107,8 @@ impl Links {
         bulk: bool,
         now: Time,
     ) -> Kind {
-        let hello = self.introduce(peer, bulk);
+        let frames = if bulk { None } else { self.offer_frames() };
+        let hello = Hello { frames, ..self.introduce(peer, bulk) };
         Kind::Greeting(Box::new(Greeting::call(socket, hello, self.keys(), now)))
     }
 
@@ -364,6 +293,7 @@ impl Links {
         }
         self.next_session = self.next_session.wrapping_add(2);
         ours.session = self.next_session;
+        ours.frames = theirs.frames.and_then(|_| self.offer_frames());
         Ok(ours)
     }
 
@@ -385,9 +315,11 @@ impl Links {
         now: Time,
     ) -> Result<(), GreetingError> {
         let (called, wanted, address) = (channel.called, channel.peer, channel.address);
+        let mut frames = None;
         let (kind, ours, theirs) = match channel.kind {
             Kind::Greeting(greeting) => {
-                let Greeted { socket, ours, theirs, cipher } = greeting.finish();
+                let Greeted { socket, ours, theirs, cipher, frame_keys } = greeting.finish();
+                frames = Agreed::of(&ours, &theirs, frame_keys);
                 (Kind::Stream(Box::new(Stream::new(socket, cipher, self.pulses))), ours, theirs)
             }
             Kind::SharedGreeting(greeting) => {
@@ -414,12 +346,13 @@ impl Links {
             caller: if called { self.config.node } else { id },
             incarnation: theirs.incarnation,
             session: if called { theirs.session } else { ours.session },
+            frames,
         };
         let channel = Channel { called, address, ..Channel::new(kind, id) };
         if ours.bulk {
             self.install_bulk(channel, &made)
         } else {
-            self.install_main(channel, &made, endpoint, now)
+            self.install_main(channel, made, endpoint, now)
         }
     }
 
@@ -435,7 +368,7 @@ impl Links {
     fn install_main(
         &mut self,
         channel: Channel,
-        made: &Made,
+        made: Made,
         endpoint: &mut Endpoint,
         now: Time,
     ) -> Result<(), GreetingError> {
@@ -465,6 +398,9 @@ impl Links {
             (made.caller, made.incarnation, made.session);
         while let Some(message) = peer.waiting.queue.pop_front() {
             self.channels.get(at).expect("just added").push(message, endpoint);
+        }
+        if let Some(agreed) = made.frames {
+            self.open_frames(made.id, agreed, made.session, now);
         }
         self.directory.update(made.id, |status| {
             status.transport = transport;
@@ -542,31 +478,19 @@ impl Links {
             peer.bulk = peer.bulk.filter(|bulk| *bulk != at);
             return Some((id, false));
         }
-        peer.main = None;
+        (peer.main, peer.frames_pass) = (None, false);
         if let Some(bulk) = peer.bulk.take()
             && let Some(mut bulk) = self.channels.take(bulk)
         {
             peer.tally.add(&bulk.close(endpoint));
         }
-        let tally = peer.tally;
+        self.close_frames(id, endpoint);
+        let tally = self.peers.get(id).tally;
         self.directory.update(id, |status| {
             (status.transport, status.tally) = ("", tally);
             status.last_error = reason.to_string();
         });
         Some((id, true))
-    }
-
-    /// Brings the counters that others see up to date.
-    pub(super) fn publish_tallies(&mut self) {
-        for (id, peer) in &self.peers.0 {
-            let mut tally = peer.tally;
-            for at in peer.main.iter().chain(&peer.bulk) {
-                if let Some(channel) = self.channels.get(*at) {
-                    tally.add(&channel.tally());
-                }
-            }
-            self.directory.update(*id, |status| status.tally = tally);
-        }
     }
 }
 

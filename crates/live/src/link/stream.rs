@@ -42,6 +42,15 @@ pub enum Closed {
     /// The peer's process stands still.
     #[error("the peer has taken nothing for {} s: its process stands still", SILENCE_SPAN.as_secs())]
     Silent,
+    /// What was sent as Ethernet frames is not acknowledged.
+    #[error(
+        "the peer has acknowledged no frame for {} s: its interface, a switch or its process stands still; TCP is next",
+        nic::ether::limits::SILENCE_SPAN.as_secs()
+    )]
+    Unreached,
+    /// A frame carries what belongs to no message.
+    #[error("the peer sends frames that are no messages")]
+    Fragment,
     /// A newer connection to the same peer takes its place.
     #[error("another connection to the same peer takes its place")]
     Replaced,

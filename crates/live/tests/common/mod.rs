@@ -6,6 +6,7 @@ use live::host::Host;
 use live::link::{Address, Keys, LinkConfig, Links, Security, SharedPool};
 use live::memory::MemfdRegion;
 use live::wait::WaitPolicy;
+use live::xdp::XdpSocket;
 use node::{Answer, Call, Cx, Node, NodeConfig};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,13 +21,27 @@ pub const FETCH: u16 = 2;
 
 /// A host with links and nothing else.
 pub fn host(id: u16, security: &Security, policy: WaitPolicy) -> (Host, Links) {
+    host_over(id, security, policy, None)
+}
+
+/// The same, with an interface for frames.
+pub fn host_over(
+    id: u16,
+    security: &Security,
+    policy: WaitPolicy,
+    interface: Option<&str>,
+) -> (Host, Links) {
     let region = MemfdRegion::create("test", POOL_PAGES).unwrap();
     region.touch().unwrap();
     let pool = SharedPool { fd: region.share().unwrap(), bytes: POOL_PAGES * 4096 };
     let node = NodeId(id);
     let config =
         LinkConfig { node, incarnation: u64::from(id), cluster: 1, security: security.clone() };
-    let links = Links::new(config, Some(pool), Box::new(|_| {})).unwrap();
+    let mut links = Links::new(config, Some(pool), Box::new(|_| {})).unwrap();
+    if let Some(interface) = interface {
+        let socket = XdpSocket::open(&interface.parse().unwrap()).unwrap();
+        links.set_ethernet(Box::new(socket)).unwrap();
+    }
     let frames = Frames::new(region);
     (Host::new(Node::new(NodeConfig::new(node, 1, u64::from(id)), frames), policy).unwrap(), links)
 }
@@ -64,6 +79,17 @@ impl Server {
         Server::start_with(address, security, policy, || {}, 4, |cx| Box::pin(serve(cx)))
     }
 
+    /// With the echoing service, and an interface for frames.
+    pub fn start_over(
+        address: Address,
+        security: Security,
+        policy: WaitPolicy,
+        interface: Option<&'static str>,
+    ) -> Server {
+        let host = move || host_over(2, &security, policy, interface);
+        Server::start_host(address, host, 4, |cx| Box::pin(serve(cx)))
+    }
+
     /// With any service; `prepare` runs on its thread first.
     pub fn start_with(
         address: Address,
@@ -73,12 +99,24 @@ impl Server {
         services: usize,
         service: fn(Cx) -> Pin<Box<dyn Future<Output = ()>>>,
     ) -> Server {
+        let host = move || {
+            prepare();
+            host(2, &security, policy)
+        };
+        Server::start_host(address, host, services, service)
+    }
+
+    fn start_host(
+        address: Address,
+        make: impl FnOnce() -> (Host, Links) + Send + 'static,
+        services: usize,
+        service: fn(Cx) -> Pin<Box<dyn Future<Output = ()>>>,
+    ) -> Server {
         let stop = Arc::new(AtomicBool::new(false));
         let (told, ready) = std::sync::mpsc::channel();
         let flag = stop.clone();
         let run = move || {
-            prepare();
-            let (mut host, mut links) = host(2, &security, policy);
+            let (mut host, mut links) = make();
             let address = links.listen(&address).unwrap();
             host.add(links).unwrap();
             for _ in 0..services {

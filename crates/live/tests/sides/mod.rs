@@ -1,6 +1,9 @@
 //! Two links between bare endpoints, both in this thread, so that every step is the test's own.
 #![allow(dead_code)] // each test file uses its part
 
+pub mod ethernet;
+pub mod memory_port;
+
 use endpoint::{Endpoint, Filling, Frames, SendMessage};
 use live::clock;
 use live::link::{Address, Directory, Keys, LinkConfig, LinkEvent, Links, Security, SharedPool};
@@ -162,6 +165,12 @@ pub enum Transport {
     Adapter,
     Tcp,
     Noise,
+    /// Frames over an Ethernet in memory, of TCP's connection.
+    Ether,
+    SealedEther,
+    /// Frames over a veth.
+    Xdp,
+    SealedXdp,
 }
 
 impl Transport {
@@ -171,13 +180,18 @@ impl Transport {
         match self {
             Transport::Shm => Address::Unix(socket),
             Transport::Adapter => Address::Adapter(socket),
-            Transport::Tcp | Transport::Noise => "tcp:127.0.0.1:0".parse().unwrap(),
+            _ => "tcp:127.0.0.1:0".parse().unwrap(),
         }
     }
 }
 
-pub const TRANSPORTS: [Transport; 4] =
-    [Transport::Shm, Transport::Adapter, Transport::Tcp, Transport::Noise];
+/// All that there are here.
+pub fn transports() -> Vec<Transport> {
+    use Transport::*;
+    let all = [Shm, Adapter, Tcp, Noise, Ether, SealedEther, Xdp, SealedXdp];
+    let count = if ethernet::has_xdp() { all.len() } else { all.len() - 2 };
+    all[..count].to_vec()
+}
 /// Those through memory that both sides map.
 pub const NEIGHBOURS: [Transport; 2] = [Transport::Shm, Transport::Adapter];
 
@@ -185,12 +199,26 @@ pub const NEIGHBOURS: [Transport; 2] = [Transport::Shm, Transport::Adapter];
 pub fn pair(transport: Transport) -> (Side, Side, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let security = match transport {
-        Transport::Noise => encrypted(5),
+        Transport::Noise | Transport::SealedEther | Transport::SealedXdp => encrypted(5),
         _ => Security::Insecure,
     };
-    let (a, mut b) = (Side::new(1, &security), Side::new(2, &security));
+    let (mut a, mut b) = (Side::new(1, &security), Side::new(2, &security));
+    let has_frames = match transport {
+        Transport::Ether | Transport::SealedEther => {
+            ethernet::in_memory(&mut a, &mut b);
+            true
+        }
+        Transport::Xdp | Transport::SealedXdp => {
+            ethernet::over_veth(&mut a, &mut b);
+            true
+        }
+        _ => false,
+    };
     let address = b.links.listen(&transport.address(directory.path(), 2)).unwrap();
     a.directory().set(NodeId(2), vec![address]);
+    if has_frames {
+        ethernet::connect(&mut a, &mut b);
+    }
     (a, b, directory)
 }
 
