@@ -22,6 +22,7 @@ use trapeze::nfs::NfsOptions;
 use trapeze::scrubbing::Scrubbing;
 use trapeze::size::Size;
 use trapeze::socket_access::ListenAccess;
+use trapeze::xdp::XdpFlag;
 
 pub use disk::{AddDisk, Disk};
 pub use files::{Cat, Cp, Du, Layout, Mkdir, Mv, Paths, Prefetch, Rm, default_cluster, in_cluster};
@@ -276,6 +277,9 @@ pub struct Init {
     /// Written to its configuration
     #[command(flatten)]
     pub lending: Lending,
+    /// Written to its configuration
+    #[command(flatten)]
+    pub xdp: XdpFlag,
     #[command(flatten)]
     pub scrubbing: Scrubbing,
 }
@@ -306,6 +310,9 @@ pub struct Join {
     /// Written to its configuration
     #[command(flatten)]
     pub lending: Lending,
+    /// Written to its configuration
+    #[command(flatten)]
+    pub xdp: XdpFlag,
     #[command(flatten)]
     pub scrubbing: Scrubbing,
 }
@@ -327,6 +334,9 @@ pub struct Serve {
     /// Overrides the configuration
     #[command(flatten)]
     pub lending: Lending,
+    /// Overrides the configuration
+    #[command(flatten)]
+    pub xdp: XdpFlag,
     #[command(flatten)]
     pub scrubbing: Scrubbing,
     /// Wait for a line of input before anything else
@@ -368,6 +378,8 @@ pub struct Mount {
     /// Address for other machines to reach lent memory; not needed when the cluster is on one machine
     #[arg(long, value_name = "HOST:PORT", requires = "lend")]
     pub listen: Option<String>,
+    #[command(flatten)]
+    pub xdp: XdpFlag,
     /// How to wait for messages
     #[arg(long, value_enum, default_value_t = Wait::Adaptive)]
     pub wait: Wait,
@@ -375,7 +387,7 @@ pub struct Mount {
     #[arg(long, value_name = "CPU")]
     pub cpu: Option<usize>,
     /// Options as mount(8) has them: ro, allow_other, noatime, noexec, sync, fsname=NAME; and key=FILE, insecure,
-    /// pool=SIZE, lend=SIZE, listen=HOST:PORT, which are those above
+    /// pool=SIZE, lend=SIZE, listen=HOST:PORT, xdp=IFACE[:QUEUE], which are those above
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub options: Vec<String>,
     /// Called by mount(8): leaves the terminal that it was started from

@@ -72,6 +72,9 @@ fn apply(word: &str, arguments: &mut cli::Mount, options: &mut MountOptions) -> 
         ("insecure", "") => arguments.insecure = true,
         ("key", file) if !file.is_empty() => arguments.key = Some(file.into()),
         ("listen", address) if !address.is_empty() => arguments.listen = Some(address.into()),
+        ("xdp", text) => {
+            arguments.xdp.xdp = Some(text.parse().map_err(|error| format!("-o {word}: {error}"))?);
+        }
         ("pool", text) => arguments.pool = size(text)?,
         ("lend", text) => arguments.lending.lend = Some(size(text)?),
         _ => {
@@ -104,12 +107,14 @@ mod tests {
         assert!(options.allow_other && !options.read_only && !options.no_atime);
         assert_eq!(options.source, "tcp:a:1");
         let (arguments, options) =
-            asked("ro,noatime,noexec,sync,fsname=vol,key=/k,insecure,pool=64M,listen=h:1").unwrap();
+            asked("ro,noatime,noexec,sync,fsname=vol,key=/k,insecure,pool=64M,listen=h:1,xdp=eth0")
+                .unwrap();
         assert!(options.read_only && options.no_atime && options.no_exec && options.synchronous);
         assert_eq!((options.source.as_str(), arguments.pool.0), ("vol", 64 << 20));
         assert!(arguments.insecure && arguments.key.is_some() && arguments.listen.is_some());
+        assert_eq!(arguments.xdp.xdp.unwrap().to_string(), "eth0:0");
         assert!(!asked("ro,rw,noexec,exec").unwrap().1.read_only);
-        for wrong in ["allow_root", "bogus", "pool=x", "key=", "ro=1"] {
+        for wrong in ["allow_root", "bogus", "pool=x", "xdp=a/b", "key=", "ro=1"] {
             assert!(asked(wrong).is_err_and(|said| said.contains(wrong)), "{wrong}");
         }
     }

@@ -35,6 +35,7 @@ fn serve_as(
     pin(arguments.cpu)?;
     let bound = arguments.options.plan(&arguments.listen)?.bind()?;
     let setup = reach(arguments).setup(arguments.pool.0, arguments.wait.into())?;
+    let setup = Setup { xdp: arguments.xdp.xdp.clone(), ..setup };
     signals::install()?;
     let mut running = nfs::join(&setup)?;
     let text = told(&bound);

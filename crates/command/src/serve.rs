@@ -36,7 +36,8 @@ pub fn serve(arguments: &cli::Serve) -> Result<(), ServeError> {
     check_lending(&lending, machine.memory.pool, 1)?;
     let bound = nfs::of_machine(&machine)?;
     let volume = setup.volume;
-    let mut running = start_as(&machine, &Setup { lending, ..setup })?;
+    let xdp = arguments.xdp.xdp.clone().or(setup.xdp.clone());
+    let mut running = start_as(&machine, &Setup { lending, xdp, ..setup })?;
     println!("{READY} {} listens at {}", machine.name, machine.listen.join(", "));
     running.host.add(Signals::default())?;
     match bound {
@@ -64,7 +65,8 @@ pub fn mount(arguments: &cli::Mount) -> Result<(), ServeError> {
     let reach = Reach { cluster, key, insecure };
     check_lending(&arguments.lending, arguments.pool, 1)?;
     let setup = reach.setup(arguments.pool.0, arguments.wait.into())?;
-    let setup = Setup { lending: arguments.lending, ..setup };
+    let xdp = arguments.xdp.xdp.clone();
+    let setup = Setup { lending: arguments.lending, xdp, ..setup };
     signals::install()?;
     let mut running = machine::mount_client(&setup, arguments.listen.as_deref())?;
     let watch = add_mount(&mut running, &options)?;

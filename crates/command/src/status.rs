@@ -1,6 +1,7 @@
 //! `trapeze status`, `health`, `top` and `metrics`: what the machines tell (`trapeze::status`), for people and for
 //! monitors.
 
+mod ethernet;
 mod exporter;
 mod import;
 mod keyboard;

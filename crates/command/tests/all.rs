@@ -50,3 +50,4 @@ mod salvage;
 mod sim;
 mod volume;
 mod watching;
+mod xdp;

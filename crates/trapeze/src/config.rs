@@ -13,6 +13,7 @@
 //! key = "/srv/t/key"                  # 64 hexadecimal digits, mode 0600
 //! store = "/srv/t/store"              # of a manager: its logs and checkpoint
 //! pulses = "adaptive:64K"             # optional: how payloads move through links; "adaptive" measures what is best
+//! xdp = "eth0"                        # optional: messages go as Ethernet frames, past the kernel (AF_XDP); IFACE or IFACE:QUEUE
 //! scrub = 7                           # optional: in so many days everything is read once; "off" for never
 //! [nfs]                               # optional: the machine serves the volume to clients of NFS too
 //! listen = "10.0.0.2"                 # HOST, or HOST:PORT for another port than 2049
@@ -36,12 +37,13 @@
 //! A path that does not begin with `/` is meant from the file's own directory, those of sockets too. Paths inside that
 //! directory are written so, and the whole can be moved or copied: a copy names nothing of the original.
 
-use crate::lending::Lending;
+mod sections;
+
 use crate::output;
 use crate::pulses::PulsePolicy;
 use crate::scrubbing::Period;
-use crate::size::Size;
 use crate::socket_access::ListenAccess;
+use crate::xdp::XdpQueue;
 use live::link::Address;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
@@ -50,89 +52,12 @@ use std::net::IpAddr;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+pub use sections::{Disk, ExportConfig, ManagerAddress, Memory, NfsConfig, Role};
+
 /// Node id of the only manager.
 pub const MANAGER_NODE: u16 = 1;
 /// Memory of a client that no flag says otherwise about.
 pub const CLIENT_POOL_BYTES: u64 = 128 << 20;
-
-/// Services of a machine for its cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Role {
-    /// Keeps the name space and the list of members.
-    Manager,
-    /// Keeps objects on disks.
-    Io,
-}
-
-/// The manager, as another machine knows it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ManagerAddress {
-    /// Its node id.
-    pub node: u16,
-    /// Where it listens, best first.
-    pub addresses: Vec<String>,
-}
-
-/// A disk of an I/O server.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Disk {
-    /// A directory of its own.
-    pub path: PathBuf,
-    /// Slows it down: `rate=30M,delay=1ms`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub limit: Option<String>,
-}
-
-/// Memory that a process may use for blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Memory {
-    /// All payload frames.
-    pub pool: Size,
-    /// Of the pool, what an I/O server may cache.
-    pub cache: Size,
-    /// Whether the system is to back all of the pool at the start: no request waits for a page to be made, and memory
-    /// that is not there is missed at the start.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub prefault: bool,
-    /// Beside the pool, what network memory has on this machine; nothing when it takes no part.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lend: Option<Size>,
-    /// Of `lend`, what this machine's own pages can always have; else a quarter.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub keep: Option<Size>,
-    /// Of the machine's memory, what is left to other programs: with less, it lends less.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reserve: Option<Size>,
-}
-
-impl Memory {
-    /// The machine's part in network memory.
-    pub fn lending(&self) -> Lending {
-        Lending { lend: self.lend, keep: self.keep, reserve: self.reserve }
-    }
-
-    /// This with another part in it.
-    pub fn lend(self, Lending { lend, keep, reserve }: Lending) -> Memory {
-        Memory { lend, keep, reserve, ..self }
-    }
-}
-
-impl Default for Memory {
-    fn default() -> Memory {
-        Memory {
-            pool: Size(512 << 20),
-            cache: Size(384 << 20),
-            prefault: false,
-            lend: None,
-            keep: None,
-            reserve: None,
-        }
-    }
-}
 
 /// The file. See the module's text for an example.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -160,6 +85,8 @@ pub struct Machine {
     pub scrub: Option<Period>,
     #[serde(default, skip_serializing_if = "is_default")]
     pub pulses: PulsePolicy,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub xdp: Option<XdpQueue>,
     /// Of the first manager: copies of each byte of files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copies: Option<u8>,
@@ -347,30 +274,6 @@ impl Machine {
     }
 }
 
-/// `[nfs]` of a machine's configuration.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct NfsConfig {
-    /// HOST, or HOST:PORT.
-    pub listen: String,
-    /// As `--portmap`.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub portmap: bool,
-    /// As `--mount-udp`.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub mount_udp: bool,
-}
-
-/// `[[export]]` of a machine's configuration.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ExportConfig {
-    /// A directory of the volume.
-    pub path: String,
-    /// To whom, as `192.168.1.0/24(rw)`.
-    pub clients: Vec<String>,
-}
-
 /// The address that others reach this machine by, from `HOST:PORT`. Why it is none, for in front of what to write.
 pub fn own_address(listen: &str) -> Result<Address, String> {
     let none = || format!("{listen} is no address: ");
@@ -498,8 +401,9 @@ mod tests {
 
     #[test]
     fn a_good_file_survives_saving() {
-        let machine = load(&format!("pulses = \"fixed:64K\"\n{GOOD}")).unwrap();
+        let machine = load(&format!("pulses = \"fixed:64K\"\nxdp = \"eth0:2\"\n{GOOD}")).unwrap();
         assert_eq!(machine.pulses.to_string(), "fixed:64K");
+        assert_eq!(machine.xdp.as_ref().unwrap().0.number, 2);
         let file = tempfile::NamedTempFile::new().unwrap();
         machine.save(file.path()).unwrap();
         assert_eq!(Machine::load(file.path()).unwrap(), machine);
@@ -563,6 +467,7 @@ mod tests {
                 "listen_group \"no-one\": there is no such",
             ),
             (format!("pulses = \"eager\"\n{GOOD}"), "no policy of pulses: write sf"),
+            (format!("xdp = \"eth0:x\"\n{GOOD}"), "is no queue of an interface"),
             (GOOD.replace("\"io\"]", "\"manager\"]"), "needs a directory"),
             (GOOD.replace("00ab", "zz"), "16 hexadecimal digits"),
             (memory("pool = \"1M\"\ncache = \"1M\""), "32M larger"),

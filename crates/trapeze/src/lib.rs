@@ -46,3 +46,4 @@ pub mod stopper;
 pub mod stopping;
 pub mod volume;
 mod waiting;
+pub mod xdp;

@@ -440,6 +440,7 @@ fn machines(dir: &Path, cluster: &str, shape: &Shape) -> Vec<Machine> {
         store: None,
         scrub: None,
         pulses: PulsePolicy::default(),
+        xdp: None,
         copies: None,
         nfs: None,
         exports: Vec::new(),

@@ -15,6 +15,7 @@ use crate::membership::{Membership, Sockets};
 use crate::new_disk::{self, NoDisk};
 use crate::older;
 use crate::status::service::{Beside, SharedItems, Source};
+use crate::xdp::{self, XdpQueue};
 use addresses::{Addresses, listens};
 use endpoint::tuning::Pulses;
 use files::cluster::{ClientRole, ManagerRole, NodeRoles, Services, StartError};
@@ -156,6 +157,8 @@ pub struct Setup {
     pub wait: WaitPolicy,
     /// How payloads move through its links.
     pub pulses: Pulses,
+    /// The interface that frames to machines of its Ethernet go through.
+    pub xdp: Option<XdpQueue>,
     /// Whether to keep news of its links to itself; `TRAPEZE_LOG` in the environment overrules it.
     pub quiet: bool,
 }
@@ -179,6 +182,7 @@ impl Setup {
             lending: machine.memory.lending(),
             wait,
             pulses: machine.pulses.0,
+            xdp: machine.xdp.clone(),
             quiet: false,
         })
     }
@@ -232,6 +236,9 @@ fn bare(
     });
     let mut links = Links::new(config_of_links, Some(pool), log).map_err(system("links"))?;
     links.set_pulses(setup.pulses).map_err(|e| system("links")(io::Error::other(e)))?;
+    if let Some(queue) = &setup.xdp {
+        xdp::open(queue, &mut links).map_err(system("the interface"))?;
+    }
     for text in listen {
         let address: Address = text.parse().expect("checked when it was read");
         links

@@ -51,7 +51,8 @@ impl Reach {
             let machine = Machine::load(file).map_err(MachineError::from)?;
             let setup = Setup::of(&machine, wait).map_err(MachineError::from)?;
             let lending = Lending::default();
-            return Ok(Setup { pool_bytes, prefault: false, lending, ..setup });
+            // One process has the interface: the machine, not what joins by its directory.
+            return Ok(Setup { pool_bytes, prefault: false, lending, xdp: None, ..setup });
         }
         let unknown = |_| ReachError::Unknown(self.cluster.clone());
         let address: Address = self.cluster.parse().map_err(unknown)?;
@@ -70,6 +71,7 @@ impl Reach {
             lending,
             wait,
             pulses,
+            xdp: None,
             quiet,
         })
     }

@@ -10,6 +10,7 @@
 //! reports. Mounts that lend no memory tell nothing, they listen nowhere; the manager tells that they are there and
 //! until when.
 
+pub mod ethernet;
 pub mod figures;
 pub mod import;
 pub mod keys;

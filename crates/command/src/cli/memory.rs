@@ -7,6 +7,7 @@ use std::str::FromStr;
 use trapeze::flags::Wait;
 use trapeze::lending::Lending;
 use trapeze::size::Size;
+use trapeze::xdp::XdpFlag;
 
 /// The tenant of an address that names none.
 pub const DEFAULT_TENANT: &str = "default";
@@ -73,6 +74,8 @@ pub struct Member {
     /// Address for other machines of the cluster; not needed when all of it is on this machine
     #[arg(long, value_name = "HOST:PORT", requires = "cluster")]
     pub listen: Option<String>,
+    #[command(flatten)]
+    pub xdp: XdpFlag,
     #[command(flatten)]
     pub lending: Lending,
     /// Most bytes of values that are in the members' memory

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use trapeze::flags::Wait;
 use trapeze::nfs::NfsOptions;
 use trapeze::size::Size;
+use trapeze::xdp::XdpFlag;
 
 #[derive(Debug, Args)]
 #[command(
@@ -45,6 +46,8 @@ pub struct NfsNode {
     /// Memory for payload frames
     #[arg(long, default_value = "256M")]
     pub pool: Size,
+    #[command(flatten)]
+    pub xdp: XdpFlag,
     /// How to wait for messages
     #[arg(long, value_enum, default_value_t = Wait::Adaptive)]
     pub wait: Wait,

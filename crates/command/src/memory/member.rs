@@ -52,7 +52,8 @@ pub fn join(
     }
     let reach =
         Reach { cluster: cluster.to_string(), key: member.key.clone(), insecure: member.insecure };
-    let setup = Setup { lending, ..reach.setup(POOL.0, arguments.wait.into())? };
+    let xdp = member.xdp.xdp.clone();
+    let setup = Setup { lending, xdp, ..reach.setup(POOL.0, arguments.wait.into())? };
     let memory = memory(lending, member);
     let items = sockets.items();
     let mut courier = None;

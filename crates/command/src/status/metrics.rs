@@ -11,6 +11,7 @@ use std::time::Duration;
 use trapeze::ask::{Asker, Told};
 use trapeze::children::READY;
 use trapeze::client::{Reach, VisitError};
+use trapeze::status::ethernet::Ethernet;
 use trapeze::status::figures::{Figure, Kind, Number};
 use trapeze::status::import::Import;
 use trapeze::status::keys::{Keys, Tenant};
@@ -171,6 +172,7 @@ fn render(told: &[Told]) -> String {
     let nfs = reports.clone().filter_map(|(labels, report)| Some((labels, report.nfs.as_ref()?)));
     write_nfs(&mut text, nfs);
     write_all(&mut text, Import::FIGURES, reports.clone(), |report| report.import.as_ref());
+    write_all(&mut text, Ethernet::FIGURES, reports.clone(), |report| report.ethernet.as_ref());
     let disks = reports.clone().flat_map(|(labels, report)| {
         let label = move |disk: &Disk| format!("{labels},disk=\"{}\"", escaped(&disk.path));
         report.disks.iter().map(move |disk| (label(disk), disk))
@@ -294,7 +296,7 @@ mod tests {
         let all = all.chain(names(Source::FIGURES)).chain(names(SourceReads::FIGURES));
         let all = all.chain(names(Keys::FIGURES)).chain(names(Tenant::FIGURES));
         let all = all.chain(names(Disk::FIGURES)).chain(names(Scrub::FIGURES));
-        let all = all.chain(names(Link::FIGURES));
+        let all = all.chain(names(Link::FIGURES)).chain(names(Ethernet::FIGURES));
         let all = all.chain(names(Nfs::FIGURES)).chain(names(Procedure::FIGURES));
         all.chain(["trapeze_up".to_string()]).collect()
     }

@@ -2,7 +2,7 @@
 
 use super::keyboard::Keyboard;
 use super::verdict::{NotWell, gone_files, groups, line, troubles};
-use super::{import, keys, memory, nfs, reads};
+use super::{ethernet, import, keys, memory, nfs, reads};
 use crate::cli;
 use members::limits::JOINING_IDS;
 use members::{Member, Roles};
@@ -119,7 +119,8 @@ fn print_tables(told: &[Told], troubles: &[String]) {
     let filters = any(|report| report.nfs.as_ref().is_some_and(|nfs| nfs.forwarded > 0));
     let filters = filters.then(|| nfs::forwarded(&reports));
     let tables = tables.chain(nfs.into_iter().flatten()).chain(filters).chain(locks).chain(imports);
-    for table in tables.chain([links_table(&reports)]) {
+    let frames = any(|report| report.ethernet.is_some()).then(|| ethernet::table(&reports));
+    for table in tables.chain([links_table(&reports)]).chain(frames) {
         print!("\n{}", table.render());
     }
     print!("\n{}", calls_table(&reports).render());

@@ -114,6 +114,26 @@ impl Network {
         ip(&format!("-n {namespace} link set lo up"));
     }
 
+    /// Gives every machine a second interface, `eth1`, on an Ethernet of its own without addresses.
+    pub fn add_ethernet(&self, mtu: usize) {
+        let bridge = format!("{}s", self.prefix);
+        ip(&format!("-n {bridge} link add bridge1 mtu {mtu} up type bridge"));
+        for (number, machine) in self.machines.values().enumerate() {
+            let (namespace, port) = (&machine.namespace, format!("second{number}"));
+            ip(&format!(
+                "-n {namespace} link add eth1 mtu {mtu} type veth peer name {port} mtu {mtu} netns {bridge}"
+            ));
+            ip(&format!("-n {bridge} link set {port} master bridge1 up"));
+            ip(&format!("-n {namespace} link set eth1 up"));
+        }
+    }
+
+    /// Takes an interface of a machine down, or up again.
+    pub fn set_link(&self, machine: &str, interface: &str, state: &str) {
+        let namespace = &self.machine(machine).namespace;
+        ip(&format!("-n {namespace} link set {interface} {state}"));
+    }
+
     /// Kills what runs when the time is over, so that a test that waits for it fails instead of waiting for ever.
     fn watch(&self) {
         let ids = Arc::downgrade(&self.ids);

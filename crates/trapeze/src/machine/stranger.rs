@@ -60,7 +60,7 @@ pub(super) fn stranger(
     pool_bytes: u64,
 ) -> Result<Bare, MachineError> {
     let (wait, lending) = (WaitPolicy::Block, Lending::default());
-    let setup = Setup { pool_bytes, prefault: false, lending, wait, ..setup.clone() };
+    let setup = Setup { pool_bytes, prefault: false, lending, wait, xdp: None, ..setup.clone() };
     bare(&setup, this, "joining", (&[], SocketAccess::default()), 0)
 }
 

@@ -1,6 +1,7 @@
 //! A machine's report about itself. Counters are since its start, sizes in bytes.
 #![allow(missing_docs)] // the fields are named for people: they are the JSON of `trapeze status`
 
+use super::ethernet::Ethernet;
 use super::figures::{Figure, Number, figures, seconds};
 use super::import::Import;
 use super::keys::Keys;
@@ -41,6 +42,9 @@ figures! {
         /// Of an importer of another server's export.
         #[serde(skip_serializing_if = "Option::is_none")]
         import: Option<Import>;
+        /// Of a machine that sends messages as Ethernet frames.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        ethernet: Option<Ethernet>;
         #[serde(skip_serializing_if = "Vec::is_empty")]
         disks: Vec<Disk>;
         links: Vec<Link>;

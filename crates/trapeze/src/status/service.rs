@@ -8,6 +8,7 @@
 //! A report longer than a page is asked for in steps; the step at 0 makes it, the others read what that made for the
 //! same asker. Reports of a few askers are kept; who comes back later hears EAGAIN, and may begin again.
 
+use super::ethernet::Ethernet;
 use super::import::{Import, SharedOrigin};
 use super::keys::Keys;
 use super::memory::Memory;
@@ -200,6 +201,7 @@ impl Source {
             nfs: self.nfs(),
             import: self.import(),
             disks: self.disk_reports().await,
+            ethernet: self.directory.ethernet().as_ref().map(Ethernet::counted),
             links: self.links(),
             wait: Wait::counted(&self.waits.get()),
             rpc: Rpc::counted(&self.cx.rpc_counters()),
