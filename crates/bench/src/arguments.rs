@@ -44,6 +44,12 @@ pub struct Exchange {
     /// How client and server are linked
     #[arg(long, value_enum, default_value_t = LinkKind::Shm)]
     pub link: LinkKind,
+    /// TCP over a veth to a network of the server's own, instead of over loopback; needs root
+    #[arg(long)]
+    pub veth: bool,
+    /// Ethernet frames past the kernel's stack (AF_XDP) over that veth
+    #[arg(long, requires = "veth")]
+    pub xdp: bool,
     /// How both wait
     #[arg(long, value_enum, default_value_t = Wait::Spin)]
     pub wait: Wait,
@@ -290,7 +296,7 @@ pub struct BenchPeer {
     /// How the client reaches it
     #[arg(value_enum)]
     pub link: LinkKind,
-    /// The file under a ring
+    /// The file under a ring, or the address of a socket
     pub path: PathBuf,
     /// Run on this processor only
     #[arg(long)]

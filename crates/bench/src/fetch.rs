@@ -4,14 +4,18 @@
 //! Client and server are two processes, pinned; a process that is not measured is stopped meanwhile, because it may
 //! spin. The manager is a third one, asleep. A fetch ends when the block is verified in the caller's frame.
 
+mod pace;
+
 use super::pass::{histogram, median};
 use super::peer::{self, Peer};
 use super::row::Row;
+use super::veth::{self, Veth};
 use crate::arguments::{Exchange, LinkKind};
 use hdrhistogram::Histogram;
 use live::baseline::{BLOCK_BYTES, BLOCKS, Blocks, DEPTH_MAX, Series};
 use live::clock;
 use node::Cx;
+use pace::Pace;
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::TcpListener;
@@ -26,11 +30,12 @@ use trapeze::config::Memory;
 use trapeze::flags::Wait;
 use trapeze::local::LocalLink;
 use trapeze::local::{LocalCluster, LocalError, Shape};
-use trapeze::machine::{self, Running};
+use trapeze::machine::{self, Running, Setup};
 use trapeze::machine_stat::process_time_exact;
 use trapeze::scratch::Scratch;
 use trapeze::size::Size;
-use wire::{Errno, FileId, Layout, NodeId, Time, VolumeId};
+use trapeze::xdp::XdpQueue;
+use wire::{Errno, FileId, Layout, NodeId, VolumeId};
 
 /// Rounds, each of ours and of the baseline; medians of them are shown, also of their ratios: a virtual machine's
 /// processors move, and then both change.
@@ -109,38 +114,6 @@ impl Figures {
     }
 }
 
-/// When exchanges are due.
-#[derive(Clone, Copy)]
-struct Pace {
-    next: Time,
-    interval: Option<Duration>,
-}
-
-impl Pace {
-    fn new(per_second: Option<u64>) -> Pace {
-        let interval = per_second.map(|rate| Duration::from_nanos(1_000_000_000 / rate.max(1)));
-        Pace { next: clock::now(), interval }
-    }
-
-    /// When the next one is due, if that is not now.
-    fn due(&mut self) -> Option<Time> {
-        let interval = self.interval?;
-        self.next = self.next + interval;
-        // A late request does not catch up: what is measured is the wait, not a burst.
-        self.next = self.next.max(clock::now());
-        Some(self.next)
-    }
-
-    fn wait(&mut self, spin: bool) {
-        let Some(due) = self.due() else { return };
-        while clock::now() < due {
-            if !spin {
-                std::thread::sleep(due.since(clock::now()));
-            }
-        }
-    }
-}
-
 /// A client node and the process of an I/O server whose memory holds the blocks.
 struct Pair {
     running: Running,
@@ -148,6 +121,14 @@ struct Pair {
     server: Process,
     _manager: Process,
     _cluster: LocalCluster,
+}
+
+/// How long frames may take to pass.
+const FRAMES_SPAN: Duration = Duration::from_secs(5);
+
+/// The interface of both sides, each in its network.
+fn interface() -> XdpQueue {
+    veth::INTERFACE.parse().expect("a name and no queue")
 }
 
 /// A port without a listener.
@@ -163,7 +144,7 @@ fn file() -> FileRef {
 
 impl Pair {
     /// Starts the cluster in the new directory `dir`, its memory filled, its server at rest.
-    fn start(arguments: &Exchange, dir: &Path) -> Result<Pair, FetchError> {
+    fn start(arguments: &Exchange, veth: Option<&Veth>, dir: &Path) -> Result<Pair, FetchError> {
         let link = match arguments.link {
             LinkKind::Adapter => LocalLink::Adapter,
             LinkKind::Shm | LinkKind::Tcp => LocalLink::Shm,
@@ -171,7 +152,9 @@ impl Pair {
         let shape = Shape { insecure: arguments.insecure, memory: MEMORY, link, ..Shape::of(1) };
         let mut cluster = LocalCluster::open_or_create(dir, &shape)?;
         if arguments.link == LinkKind::Tcp {
-            cluster.machines[1].listen = vec![format!("tcp:127.0.0.1:{}", free_port()?)];
+            let host = veth.map_or("127.0.0.1", |_| veth::THERE);
+            cluster.machines[1].listen = vec![format!("tcp:{host}:{}", free_port()?)];
+            cluster.machines[1].xdp = arguments.xdp.then(interface);
             let machine = &cluster.machines[1];
             machine.save(&cluster.config_of(machine)).map_err(LocalError::from)?;
         }
@@ -180,7 +163,11 @@ impl Pair {
             let config = cluster.config_of(machine).display().to_string();
             let mut all: Vec<String> = ["serve", "--config", &config].map(String::from).to_vec();
             all.extend_from_slice(flags);
-            Process::start(&machine.name, &all, &cluster.log_of(&machine.name))
+            let log = cluster.log_of(&machine.name);
+            match veth {
+                Some(veth) => Process::start_command(&machine.name, veth.command(&all)?, &log),
+                None => Process::start(&machine.name, &all, &log),
+            }
         };
         let manager = start(0, &[])?;
         let wait = clap::ValueEnum::to_possible_value(&arguments.wait).expect("none is hidden");
@@ -191,12 +178,30 @@ impl Pair {
         let target = cluster.dir().display().to_string();
         let reach = Reach { cluster: target, key: None, insecure: false };
         let setup = reach.setup(POOL_BYTES, arguments.wait.into())?;
+        let setup = Setup { xdp: arguments.xdp.then(interface), ..setup };
         let running = machine::client(&setup, "bench").map_err(ReachError::from)?;
         let client = stripe::Client::new(running.host.node().cx(), VolumeId(1));
         let mut pair = Pair { running, client, server, _manager: manager, _cluster: cluster };
         pair.fill()?;
+        if arguments.xdp {
+            pair.await_frames()?;
+        }
         pair.server.pause();
         Ok(pair)
+    }
+
+    /// Waits until frames pass, without which TCP would be measured.
+    fn await_frames(&mut self) -> Result<(), FetchError> {
+        let (directory, late) = (self.running.directory.clone(), clock::now() + FRAMES_SPAN);
+        let passes = || {
+            let status = directory.status();
+            status.values().any(|status| status.transport.starts_with("xdp"))
+        };
+        self.running.host.run(|| passes() || clock::now() > late)?;
+        match passes() {
+            true => Ok(()),
+            false => Err(FetchError::Usage("--xdp: frames do not pass the veth here")),
+        }
     }
 
     /// Writes the blocks: the server's memory has them then.
@@ -293,13 +298,19 @@ enum Baseline {
 }
 
 impl Baseline {
-    fn start(arguments: &Exchange, dir: &Path) -> Result<Baseline, FetchError> {
+    fn start(
+        arguments: &Exchange,
+        veth: Option<&Veth>,
+        dir: &Path,
+    ) -> Result<Baseline, FetchError> {
         if arguments.link == LinkKind::Adapter {
             let plain = Exchange { link: LinkKind::Shm, ..arguments.clone() };
-            return Ok(Baseline::Plain(Box::new(Pair::start(&plain, &dir.join("plain"))?)));
+            let plain = Pair::start(&plain, None, &dir.join("plain"))?;
+            return Ok(Baseline::Plain(Box::new(plain)));
         }
         let spin = arguments.baseline_spins();
-        Ok(Baseline::Bare(Peer::start(arguments.link, spin, arguments.cpus[1], dir)?))
+        let way = (arguments.link, veth);
+        Ok(Baseline::Bare(Peer::start(way, spin, arguments.cpus[1], dir)?))
     }
 
     fn round(
@@ -349,6 +360,12 @@ impl Exchange {
         }
         if !(1..=DEPTH_MAX).contains(&self.depth()) {
             return Err(FetchError::Usage("--depth: 1 to 64"));
+        }
+        if self.veth && self.link != LinkKind::Tcp {
+            return Err(FetchError::Usage("--veth: of --link tcp"));
+        }
+        if self.veth && self.wait == Wait::Adaptive {
+            return Err(FetchError::Usage("--veth: with --wait spin or block"));
         }
         if self.pace.is_some() && self.depth() > 1 {
             return Err(FetchError::Usage("--pace measures one fetch at a time: use --depth 1"));
@@ -428,14 +445,16 @@ pub fn measure(goal: Goal, arguments: &Exchange) -> Result<(), FetchError> {
 
 fn run_rounds(arguments: &Exchange) -> Result<Results, FetchError> {
     let scratch = Scratch::new(None, false)?.removed_at_interrupt()?;
-    let mut pair = Pair::start(arguments, &scratch.path().join("cluster"))?;
+    let veth = arguments.veth.then(|| Veth::new(scratch.path())).transpose()?;
+    let veth = veth.as_ref();
+    let mut pair = Pair::start(arguments, veth, &scratch.path().join("cluster"))?;
     let fixed = arguments.partner();
     let mut partner = match &fixed {
-        Some(fixed) => Some(Pair::start(fixed, &scratch.path().join("partner"))?),
+        Some(fixed) => Some(Pair::start(fixed, veth, &scratch.path().join("partner"))?),
         None => None,
     };
     let spin = arguments.baseline_spins();
-    let mut baseline = Baseline::start(arguments, scratch.path())?;
+    let mut baseline = Baseline::start(arguments, veth, scratch.path())?;
     let mut results = Results::default();
     let bar = terminal::progress::steps("fetching", ROUNDS + 1);
     let begun = clock::now();
@@ -496,6 +515,8 @@ fn link_name(arguments: &Exchange) -> &'static str {
     match (arguments.link, arguments.insecure) {
         (LinkKind::Shm, _) => "shm",
         (LinkKind::Adapter, _) => "adapter",
+        (LinkKind::Tcp, true) if arguments.xdp => "xdp",
+        (LinkKind::Tcp, false) if arguments.xdp => "xdp+noise",
         (LinkKind::Tcp, true) => "tcp",
         (LinkKind::Tcp, false) => "tcp+noise",
     }

@@ -24,6 +24,7 @@ pub mod scale;
 pub mod simulator;
 pub mod stream;
 pub mod trees;
+mod veth;
 
 use arguments::Bench;
 use fetch::Goal;

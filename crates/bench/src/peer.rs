@@ -1,5 +1,6 @@
 //! The baseline of `fetch` and `rate`: the bare ring or the bare socket, its server in a process of its own.
 
+use super::veth::{self, Veth};
 use crate::arguments::{BenchPeer, LinkKind};
 use live::baseline::{self, Ring, Series};
 use std::io;
@@ -19,7 +20,7 @@ pub fn serve(arguments: &BenchPeer) -> io::Result<()> {
             Ok(())
         }
         LinkKind::Tcp => {
-            let listener = TcpListener::bind("127.0.0.1:0")?;
+            let listener = TcpListener::bind(&*arguments.path.to_string_lossy())?;
             println!("{READY} {}", listener.local_addr()?);
             baseline::serve_socket(&listener, arguments.spin)
         }
@@ -93,20 +94,29 @@ pub struct Peer {
 
 impl Peer {
     /// Starts the server on `cpu`. Its messages are kept in `dir`.
-    pub fn start(link: LinkKind, spin: bool, cpu: usize, dir: &Path) -> io::Result<Peer> {
+    pub fn start(
+        (link, veth): (LinkKind, Option<&Veth>),
+        spin: bool,
+        cpu: usize,
+        dir: &Path,
+    ) -> io::Result<Peer> {
         let ring = match link {
             LinkKind::Shm | LinkKind::Adapter => Some(Ring::create()?),
             LinkKind::Tcp => None,
         };
         let (kind, path) = match &ring {
             Some(ring) => ("shm", ring.path().display().to_string()),
-            None => ("tcp", "-".to_string()),
+            None => ("tcp", format!("{}:0", veth.map_or("127.0.0.1", |_| veth::THERE))),
         };
         let mut arguments: Vec<String> =
             ["bench-peer", kind, &path, "--cpu"].map(String::from).to_vec();
         arguments.push(cpu.to_string());
         arguments.extend(spin.then(|| "--spin".to_string()));
-        let process = Process::start("bench-peer", &arguments, &dir.join("peer.log"))?;
+        let log = dir.join("peer.log");
+        let process = match veth {
+            Some(veth) => Process::start_command("bench-peer", veth.command(&arguments)?, &log)?,
+            None => Process::start("bench-peer", &arguments, &log)?,
+        };
         let means = match ring {
             Some(ring) => Means::Ring(ring),
             None => Means::Socket(TcpStream::connect(&process.said)?),

@@ -261,7 +261,7 @@ struct Remote {
 impl Remote {
     fn start(link: LinkKind, arguments: &RegionBench, dir: &Path) -> Result<Remote, RegionsError> {
         let cold = Cold::remote(link, arguments, dir)?;
-        let bare = Peer::start(link, arguments.spins(), arguments.cpus[1], dir)?;
+        let bare = Peer::start((link, None), arguments.spins(), arguments.cpus[1], dir)?;
         Ok(Remote { link, cold, bare, faults: Times::default(), exchanges: Times::default() })
     }
 
