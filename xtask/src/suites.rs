@@ -132,9 +132,11 @@ const FRESH_SEEDS: [(&str, u64); 6] = [
     ("power-cuts", 28),
 ];
 /// Run with fresh seeds for 400 seconds each in a soak.
-const EXPERIMENTS: [&str; 23] = [
+const EXPERIMENTS: [&str; 25] = [
     "one-mount",
     "two-mounts",
+    "two-copies",
+    "two-copies-power-cuts",
     "several-managers",
     "nfs-clients",
     "nfs-filter",

@@ -15,8 +15,8 @@ use wire::{NodeId, Time};
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Basis {
     disks: Vec<Disk>,
-    /// Servers that are there and have told no disk yet, with their machines.
-    awaited: BTreeSet<(NodeId, u64)>,
+    /// Machines with servers that are there and have told no disk yet.
+    awaited: BTreeSet<u64>,
     /// Of the groups.
     version: u64,
 }
@@ -64,24 +64,19 @@ impl Planner {
         steps
     }
 
-    /// Groups are made only with all their copies, on as many servers, and machines, as there are.
+    /// Groups are made only with all their copies, on as many machines as there are.
     fn shape(&self, basis: &Basis) -> Shape {
         let disks = &basis.disks;
-        let copies = usize::from(self.copies);
-        let spread = |of: fn(&Disk) -> u64, awaited: BTreeSet<u64>| {
-            let all = |which: fn(&&Disk) -> bool| disks.iter().filter(which).map(of);
-            let taking: BTreeSet<u64> = all(|disk| disk.takes).collect();
-            let there: BTreeSet<u64> = all(|disk| !disk.leaves).chain(awaited).collect();
-            taking.len() >= there.len().min(copies)
+        let machines = |which: fn(&&Disk) -> bool| -> BTreeSet<u64> {
+            disks.iter().filter(which).map(|disk| disk.machine).collect()
         };
-        let awaited = basis.awaited.iter();
-        let is_spread = spread(|disk| disk.machine, awaited.clone().map(|it| it.1).collect())
-            && spread(
-                |disk| disk.replica.server.0.into(),
-                awaited.map(|it| it.0.0.into()).collect(),
-            );
+        let (mut all, taking) = (machines(|disk| !disk.leaves), machines(|disk| disk.takes));
+        all.extend(&basis.awaited);
+        let copies = usize::from(self.copies);
         let takes = disks.iter().filter(|disk| disk.takes).count();
-        let makes = takes >= copies && is_spread;
+        let servers = disks.iter().filter(|disk| disk.takes).map(|disk| disk.replica.server);
+        let servers: BTreeSet<NodeId> = servers.collect();
+        let makes = servers.len() >= copies && taking.len() >= all.len().min(copies);
         let per_disk = if makes { self.per_disk } else { 0 };
         // A disk that is lost is rebuilt by all others at once, each of which fills one replica on average.
         Shape { copies: self.copies, per_disk, moves_max: takes.max(1) }
@@ -134,13 +129,13 @@ impl Planner {
     }
 }
 
-/// Servers that are there and have told no disk yet, with their machines: they are about to.
-fn awaited(registry: &Registry) -> BTreeSet<(NodeId, u64)> {
+/// Machines with servers that are there and have told no disk yet: they are about to.
+fn awaited(registry: &Registry) -> BTreeSet<u64> {
     let told: BTreeSet<NodeId> = registry.told_disks().map(|(server, ..)| server).collect();
     let is_awaited =
         |member: &&Member| member.alive && member.roles.contains(Roles::IO) && member.disks != 0;
     let others = registry.members().filter(is_awaited).filter(|it| !told.contains(&it.id));
-    others.map(|member| (member.id, registry.machine(member.id))).collect()
+    others.map(|member| registry.machine(member.id)).collect()
 }
 
 #[cfg(test)]
@@ -322,12 +317,15 @@ mod tests {
         let mut world = World::new(2);
         world.start(1, 1, 77, &[0, 1]);
         world.settle();
-        assert!(!world.ids().is_empty() && !world.is_on_distinct_servers());
+        assert_eq!(world.ids(), [], "a server does not wait for itself");
         world.start(2, 1, 77, &[0, 1]);
+        world.settle();
+        assert!(!world.ids().is_empty() && world.is_on_distinct_servers());
         // Primaries are not asked for what goes without them.
+        world.start(3, 1, 78, &[0, 1]);
         world.hands_over = false;
         world.settle();
-        assert!(world.is_on_distinct_servers());
+        assert!(world.is_apart());
     }
 
     #[test]
@@ -338,8 +336,13 @@ mod tests {
         world.join(2, 1, 0, 0b1111);
         assert_eq!(world.settle(), 0, "it has told no disk");
         world.start(1, 2, 0, &[0, 1]);
-        assert_eq!(world.settle(), 0, "the second server is about to tell its disks");
-        world.pass(LEASE * 2, &[(1, 2)]);
+        assert_eq!(world.settle(), 0, "a server does not wait for itself");
+        world = World::new(2);
+        world.start(1, 1, 7, &[0]);
+        world.start(3, 1, 7, &[0]);
+        world.join(2, 1, 0, 0b1111);
+        assert_eq!(world.settle(), 0, "another machine is about to tell its disks");
+        world.pass(LEASE * 2, &[(1, 1), (3, 1)]);
         assert!(world.settle() > 0, "it is down");
         world = World::new(2);
         world.start(1, 1, 0, &[0]);
@@ -361,11 +364,11 @@ mod tests {
     fn a_machine_alone_keeps_both_copies_and_parts_them_when_another_one_comes() {
         let mut world = World::new(2);
         world.start(1, 1, 7, &[0, 1]);
-        world.settle();
-        assert_eq!(world.held_by(1), 8);
+        assert_eq!(world.settle(), 0, "a server alone does not wait for itself");
         world.start(2, 1, 7, &[0]);
         world.settle();
-        assert!(!world.is_apart(), "another server of the same machine");
+        assert_eq!(world.held_by(1), world.held_by(2));
+        assert!(world.held_by(1) > 0 && !world.is_apart(), "a server of the same machine");
         world.start(3, 1, 8, &[0, 1]);
         world.settle();
         assert!(world.is_apart());

@@ -127,6 +127,15 @@ bugs! {
     GraceSkipped = 95, "names: a manager that has started gives locks before clients have reclaimed theirs.";
     PreparedShown = 96, "names: what an operation over several managers will change is shown as it was, until it is done.";
     BackupNotQuiesced = 97, "names: the snapshots of several managers are not taken at one moment.";
+    CopyNotForwarded = 98, "stripe server: a write is answered before the other replicas have it.";
+    CommitNotForwarded = 99, "stripe server: a commit is answered before the other replicas have made it.";
+    RemovalNotForwarded = 100, "stripe server: a removal is made by the primary alone.";
+    TruncationNotForwarded = 101, "stripe server: a truncation is made by the primary alone.";
+    LeaseNotNeeded = 102, "stripe server: a primary answers without a lease.";
+    FillLacksBlocks = 103, "stripe server: a replica that is filled gets no blocks.";
+    SilentNotRemoved = 104, "stripe server: a primary goes on without a silent replica, which stays in sync.";
+    PrimaryNotAwaited = 105, "stripe server: a replica takes the place of a primary to which it has promised to wait.";
+    SettledVerifierKept = 106, "stripe server: the write verifier is the same after all replicas lost their memory.";
     PageSumIgnored = 70, "store: pages of the checkpoint are not verified.";
 }
 

@@ -3,6 +3,7 @@
 
 use crate::backup::Backups;
 use crate::borrower::Borrower;
+use crate::copies::CopyCheck;
 use crate::experiment::Experiment;
 use crate::machine::{Boot, Role};
 use crate::run::{Members, Roles, VOLUME};
@@ -86,6 +87,16 @@ pub fn all_disks(count: u16) -> u32 {
 
 /// A manager for these I/O servers. It lends so many MiB, and scrubs its stores that often.
 pub fn manager(servers: Vec<IoServer>, lends_mib: u32, scrub: Option<Duration>) -> Role {
+    copying_manager(servers, lends_mib, scrub, 1)
+}
+
+/// The same of a volume with so many copies.
+fn copying_manager(
+    servers: Vec<IoServer>,
+    lends_mib: u32,
+    scrub: Option<Duration>,
+    copies: u8,
+) -> Role {
     Rc::new(move |boot| {
         let names = open(boot, StoreId::Names, names_store()).map_err(|error| error.to_string())?;
         let members = open(boot, StoreId::Members, members_store());
@@ -93,22 +104,49 @@ pub fn manager(servers: Vec<IoServer>, lends_mib: u32, scrub: Option<Duration>) 
         let volume = names::VolumeSettings::new(VOLUME);
         let servers = servers.clone();
         let usual = ManagerRole::new(names, members, volume);
-        let role = ManagerRole { servers, scrub: scrub.or(usual.scrub), ..usual };
-        let own = members::Roles::MANAGER;
-        let member = member(boot, boot.cx.id(), (lends_mib > 0).then_some(own), lends_mib);
+        // Before there are groups there is no place for files that have copies.
+        let servers = if copies > 1 { Vec::new() } else { servers };
+        let role = ManagerRole { servers, scrub: scrub.or(usual.scrub), copies, ..usual };
+        let own = (lends_mib > 0 || copies > 1).then_some(members::Roles::MANAGER);
+        let member = member(boot, boot.cx.id(), own, lends_mib);
         let memory = lends(lends_mib);
         started(boot, NodeRoles { manager: Some(role), memory, member, ..NodeRoles::default() })
     })
 }
 
+/// The same, and its groups are shown to the checks.
+fn shown_groups(role: Role, check: CopyCheck) -> Role {
+    Rc::new(move |boot| {
+        let started = role(boot)?;
+        let services: &Services = started.downcast_ref().expect("the services");
+        let members = services.members.clone().expect("the members' service");
+        let check = check.clone();
+        boot.cx.spawn("shown groups", async move {
+            loop {
+                let changed = members.groups_changed();
+                check.note_groups(&members.groups());
+                changed.await;
+            }
+        });
+        Ok(started)
+    })
+}
+
 /// A manager beside the one at `first`, for these I/O servers.
-fn more_manager(first: NodeId, servers: Vec<IoServer>, scrub: Option<Duration>) -> Role {
+fn more_manager(
+    first: NodeId,
+    servers: Vec<IoServer>,
+    scrub: Option<Duration>,
+    copies: u8,
+) -> Role {
     Rc::new(move |boot| {
         let names = open(boot, StoreId::Names, names_store()).map_err(|error| error.to_string())?;
         let usual = ManagerRole::new(names, None, names::VolumeSettings::new(VOLUME));
-        let (servers, first, scrub) = (servers.clone(), Some(first), scrub.or(usual.scrub));
+        let servers = if copies > 1 { Vec::new() } else { servers.clone() };
+        let member = member(boot, first, (copies > 1).then_some(members::Roles::MANAGER), 0);
+        let (first, scrub) = (Some(first), scrub.or(usual.scrub));
         let role = ManagerRole { servers, first, scrub, ..usual };
-        started(boot, NodeRoles { manager: Some(role), ..NodeRoles::default() })
+        started(boot, NodeRoles { manager: Some(role), member, ..NodeRoles::default() })
     })
 }
 
@@ -117,7 +155,7 @@ fn more_manager(first: NodeId, servers: Vec<IoServer>, scrub: Option<Duration>) 
 pub fn managers(servers: &[IoServer], managers: &[NodeId]) -> Vec<Role> {
     let role = |(at, _)| match at {
         0 => manager(servers.to_vec(), 0, None),
-        _ => more_manager(managers[0], servers.to_vec(), None),
+        _ => more_manager(managers[0], servers.to_vec(), None, 1),
     };
     let spreading = |role| moving_sites(role, managers.to_vec(), TakenOut::default(), false);
     managers.iter().enumerate().map(role).map(spreading).collect()
@@ -210,6 +248,17 @@ pub fn mount(
     lends_mib: u32,
     backups: Option<Backups>,
 ) -> Role {
+    copying_mount(manager, (moves_per_minute, widens_per_minute, hashes), lends_mib, 1, backups)
+}
+
+/// The same of a volume with so many copies.
+fn copying_mount(
+    manager: NodeId,
+    (moves_per_minute, widens_per_minute, hashes): (u32, u32, bool),
+    lends_mib: u32,
+    copies: u8,
+    backups: Option<Backups>,
+) -> Role {
     Rc::new(move |boot| {
         if let Some(pause) = Duration::from_secs(60).checked_div(moves_per_minute) {
             let (cx, names) = (&boot.cx, helper(&boot.cx, manager));
@@ -230,7 +279,9 @@ pub fn mount(
         }
         let lent = (lends_mib as usize) << 20;
         let files = files::Config::for_pool(boot.cx.frames().pages() * PAGE_BYTES - lent);
-        let member = member(boot, manager, None, lends_mib);
+        // Only members know the groups. It lends no memory, and has an id that it chose.
+        let own = (copies > 1).then_some(members::Roles::MEMORY);
+        let member = member(boot, manager, own, lends_mib);
         let memory = lends(lends_mib);
         let client = Some(ClientRole { manager, volume: VOLUME, files });
         started(boot, NodeRoles { client, member, memory, ..NodeRoles::default() })
@@ -413,13 +464,16 @@ pub fn roles(experiment: &Experiment, bugs: u128) -> Roles {
     let taken = experiment.restores().then(|| backups.clone());
     let salvages = experiment.salvages();
     let checkpoint_bytes = salvages.then_some(CHECKPOINT_BYTES);
-    let more_manager = more_manager(at, servers.clone(), scrub);
+    let copies = shape.copies;
+    let check = (copies > 1).then(CopyCheck::default);
+    let more_manager = more_manager(at, servers.clone(), scrub, copies);
     let out = TakenOut::default();
     let several = |role| {
         let role = moving_sites(role, managers.clone(), out.clone(), true);
         if shape.takes_out { taken_out(role, managers.clone(), out.clone()) } else { role }
     };
-    let manager = manager(servers, lends_mib, scrub);
+    let manager = copying_manager(servers, lends_mib, scrub, copies);
+    let manager = check.iter().fold(manager, |role, check| shown_groups(role, check.clone()));
     let manager = if managers.len() > 1 { several(manager) } else { manager };
     let more_manager = several(more_manager);
     let has_fronts = experiment.nfs.is_some_and(|nfs| nfs.on_managers);
@@ -433,10 +487,11 @@ pub fn roles(experiment: &Experiment, bugs: u128) -> Roles {
         manager: executing(with_stop(manager)),
         more_manager: executing(more_manager),
         server: with_stop(server),
-        mount: mount(at, changes, lends_mib, taken),
+        mount: copying_mount(at, changes, lends_mib, copies, taken),
         front: front(at),
         bugs,
         backups,
         taken_out: out,
+        copies: check,
     }
 }

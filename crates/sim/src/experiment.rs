@@ -11,8 +11,9 @@
 
 use crate::faults::{Fault as Trouble, Rule};
 use crate::limits::{
-    CLOCK_RATE_PERCENT_MAX, DECAYS_MAX, FILE_KIB_MAX, KEYS_MAX, LEND_MIB_MAX, MACHINES_MAX,
-    MEMORY_FRAMES_MAX, MEMORY_NODES_MAX, PER_MINUTE_MAX, SECONDS_MAX, SKEW_MS_MAX, WORKERS_MAX,
+    CLOCK_RATE_PERCENT_MAX, COPIES_MAX, DECAYS_MAX, FILE_KIB_MAX, KEYS_MAX, LEND_MIB_MAX,
+    MACHINES_MAX, MEMORY_FRAMES_MAX, MEMORY_NODES_MAX, PER_MINUTE_MAX, SECONDS_MAX, SKEW_MS_MAX,
+    WORKERS_MAX,
 };
 use crate::queue::Picos;
 use crate::random::Random;
@@ -59,6 +60,8 @@ pub struct Shape {
     pub servers: u16,
     /// Disks of each.
     pub disks: u16,
+    /// Copies of each byte of files, on disks of distinct servers.
+    pub copies: u8,
     /// Mounts, each on a machine of its own.
     pub mounts: u16,
     /// File managers beside the first, each on a machine of its own. Sites go from one to another all the time.
@@ -101,6 +104,7 @@ impl Default for Shape {
         Shape {
             servers,
             disks,
+            copies: 1,
             mounts,
             more_managers: 0,
             takes_out: false,
@@ -258,6 +262,9 @@ pub struct Faults {
     pub power_cuts_per_minute: u32,
     pub pauses_per_minute: u32,
     pub partitions_per_minute: u32,
+    /// Failures of one machine, where files have copies; while a group lacks a replica there is no other one. Of I/O
+    /// servers a workload may notice nothing but a pause.
+    pub failures_per_minute: u32,
     pub slow_disks_per_minute: u32,
     pub full_disks_per_minute: u32,
     /// Nodes whose network memory is short of memory for a while.
@@ -283,6 +290,7 @@ impl Default for Faults {
             power_cuts_per_minute: 2,
             pauses_per_minute: 2,
             partitions_per_minute: 1,
+            failures_per_minute: 0,
             slow_disks_per_minute: 1,
             full_disks_per_minute: 0,
             shrinks_per_minute: 0,
@@ -306,6 +314,7 @@ impl Faults {
         power_cuts_per_minute: 0,
         pauses_per_minute: 0,
         partitions_per_minute: 0,
+        failures_per_minute: 0,
         slow_disks_per_minute: 0,
         full_disks_per_minute: 0,
         shrinks_per_minute: 0,
@@ -385,6 +394,8 @@ impl Experiment {
             ("seconds", self.seconds, 1, SECONDS_MAX),
             machines("servers", servers),
             machines("disks", disks),
+            ("copies", self.shape.copies.into(), 1, COPIES_MAX.into()),
+            often("failures_per_minute", faults.failures_per_minute),
             machines("mounts", mounts),
             ("workers", workers.into(), 1, WORKERS_MAX.into()),
             ("shared_files", shared_files.into(), 1, WORKERS_MAX.into()),

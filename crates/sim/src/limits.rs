@@ -45,3 +45,5 @@ pub const SEEDS_MAX: usize = 64;
 pub const FIGURE_MOST: f64 = 1e12;
 /// Packets of a simulated point: at least one for each batch of a confidence interval; at most a minute's worth.
 pub const AMOUNT: (u64, u64) = (20, 100_000_000);
+/// Copies of each byte of files.
+pub const COPIES_MAX: u8 = 2;

@@ -13,6 +13,7 @@
 //! Invariant: every packet has one head event and one tail event; its buffer is free again after its tail and its
 //! delivery, whichever is later.
 
+use crate::copies::CopyCheck;
 use crate::faults::{Message, Rule, Verdict};
 use crate::fingerprint::Fingerprint;
 use crate::limits::PACKETS;
@@ -146,6 +147,7 @@ pub struct Network {
     tokens: TokenCheck,
     traffic: Traffic,
     digest: Fingerprint,
+    watched_by: Option<CopyCheck>,
 }
 
 impl Network {
@@ -163,7 +165,13 @@ impl Network {
             tokens: TokenCheck::default(),
             traffic: Traffic::default(),
             digest: Fingerprint::default(),
+            watched_by: None,
         }
+    }
+
+    /// Requests to I/O servers and their answers are checked.
+    pub fn watch(&mut self, check: CopyCheck) {
+        self.watched_by = Some(check);
     }
 
     /// The rules.
@@ -193,7 +201,8 @@ impl Network {
 
     /// Violations of payload tokens since the last call.
     pub fn take_violations(&mut self) -> Vec<String> {
-        self.tokens.take_violations()
+        let watched = self.watched_by.iter().flat_map(CopyCheck::take_violations);
+        watched.chain(self.tokens.take_violations()).collect()
     }
 
     /// The node died: what it has half received is gone, what it has half sent breaks off.
@@ -258,6 +267,7 @@ impl Network {
         let (header, call) = (view.header(), view.call());
         self.digest.mix_bytes(&control.0);
         self.note_offer(&header, &call);
+        self.watched_by.iter().for_each(|check| check.sent(now, &header, &call));
         let Header { source: from, destination: to, kind, channel, .. } = header;
         let struck = Message { from, to, kind, channel, op: call.op };
         let verdict = Verdict::of(&mut self.rules, now, &struck, &mut self.random);
@@ -475,6 +485,9 @@ impl Network {
         }
         self.traffic.delivered += 1;
         trace_arrived(trace, now, packet, if wanted { "delivered" } else { "payload skipped" });
+        if let (Some(check), Ok(view)) = (&self.watched_by, ControlView::new(&packet.control)) {
+            check.arrived(&packet.header, &packet.call, view.body());
+        }
         endpoint.deliver(message, &packet.header);
     }
 }

@@ -1,10 +1,12 @@
 //! One run: a cluster, its workload and its trouble, from a seed to an outcome.
 
 use crate::backup::Backups;
+use crate::copies::{Answer, Comparison, CopyCheck};
 use crate::data_check::RECENT;
 use crate::decay::Decays;
 use crate::disk::DiskModel;
 use crate::experiment::Experiment;
+use crate::failures::{Failures, OfManager};
 use crate::machine::{MachineConfig, Role};
 use crate::network::{LinkModel, Traffic};
 use crate::nfs::Nfs;
@@ -17,6 +19,7 @@ use crate::trouble::{TICK, Trouble};
 use crate::workload::Workload;
 use crate::world::{Happening, World};
 use endpoint::limits::PAGE_BYTES;
+use files::cluster::Services;
 use std::fmt;
 use wire::{NodeId, VolumeId};
 
@@ -48,6 +51,8 @@ pub struct Roles {
     pub backups: Backups,
     /// The manager that is taken out.
     pub taken_out: TakenOut,
+    /// Where files have copies: what the first manager shows its groups to.
+    pub copies: Option<CopyCheck>,
 }
 
 /// Result of a run.
@@ -114,9 +119,21 @@ pub struct Run {
     decays: Option<Decays>,
     nfs: Option<Nfs>,
     taken_out: TakenOut,
+    copies: Option<Copies>,
     violations: Vec<String>,
     working_until: Picos,
     finishing: bool,
+}
+
+/// A run of a volume with copies.
+struct Copies {
+    check: CopyCheck,
+    servers: Vec<NodeId>,
+    failures: Failures,
+    comparison: Comparison,
+    random: Random,
+    /// There are groups, so that files can be made.
+    works: bool,
 }
 
 impl Run {
@@ -143,7 +160,9 @@ impl Run {
         let mut workload = Workload::new(seed, &members.mounts, shape);
         let trouble = Trouble::new(seed, experiment.faults, &members);
         world.nodes().into_iter().for_each(|node| world.start(node));
-        workload.start(&mut world, &mut random);
+        if roles.copies.is_none() {
+            workload.start(&mut world, &mut random);
+        }
         world.set_timer(TICK, TICK_TIMER);
         let working_until = Picos::seconds(experiment.seconds);
         let decays = Decays::new(seed, experiment, &members, &roles.backups);
@@ -153,6 +172,13 @@ impl Run {
         }
         let mut nfs = experiment.nfs.map(|shape| Nfs::new(seed, shape, &members, VOLUME));
         nfs.iter_mut().for_each(|nfs| nfs.start(&mut world));
+        let copies = roles.copies.clone().map(|check| {
+            world.network_mut().watch(check.clone());
+            let often = experiment.faults.failures_per_minute;
+            let failures = Failures::new(seed, often, &members, check.clone());
+            let (servers, comparison) = (members.servers.clone(), Comparison::default());
+            Copies { check, servers, failures, comparison, random, works: false }
+        });
         Run {
             world,
             workload,
@@ -160,6 +186,7 @@ impl Run {
             decays,
             nfs,
             taken_out: roles.taken_out.clone(),
+            copies,
             violations: Vec::new(),
             working_until,
             finishing: false,
@@ -201,7 +228,9 @@ impl Run {
             Some(decays) => decays.is_over(),
             None => {
                 let nfs = self.nfs.as_ref().is_none_or(Nfs::is_finished);
-                nfs && self.workload.is_finished()
+                let compared =
+                    self.copies.as_ref().is_none_or(|copies| copies.comparison.is_over());
+                nfs && self.workload.is_finished() && compared
             }
         }
     }
@@ -216,12 +245,15 @@ impl Run {
 
     fn tick(&mut self) {
         let now = self.world.now();
+        self.begin_work();
         if now < self.working_until {
             self.trouble.tick(&mut self.world, &mut self.workload);
+            self.fail_one();
             self.decays.iter_mut().for_each(|decays| decays.watch(&self.world, &mut self.workload));
         } else if !self.finishing {
             self.finishing = true;
             self.trouble.end(&mut self.world, &mut self.workload);
+            self.copies.iter_mut().for_each(|copies| copies.failures.end(&mut self.world));
             self.world.trace_mut().line(now, NodeId(0), "run", format_args!("all faults end"));
         } else if let Some(decays) = &mut self.decays {
             let ticked = decays.tick(&mut self.world, &mut self.workload);
@@ -229,12 +261,52 @@ impl Run {
         } else if now >= self.working_until + SETTLE {
             self.workload.finish();
             self.nfs.iter_mut().for_each(Nfs::finish);
+            self.compare_copies();
         }
         let troubled_until = self.workload.troubled_until();
         self.nfs.iter_mut().for_each(|nfs| nfs.trouble(troubled_until));
         self.workload.check_progress(now);
         let span = self.decays.as_ref().map_or(TICK, Decays::tick_span);
         self.world.set_timer(now + span, TICK_TIMER);
+    }
+
+    fn begin_work(&mut self) {
+        let Some(copies) = self.copies.as_mut().filter(|it| !it.works && it.check.is_whole())
+        else {
+            return;
+        };
+        copies.works = true;
+        self.workload.start(&mut self.world, &mut copies.random);
+    }
+
+    fn fail_one(&mut self) {
+        let Some(copies) = &mut self.copies else { return };
+        match copies.failures.tick(&mut self.world) {
+            Ok(None) => {}
+            Ok(Some(OfManager { node, crash, span })) => {
+                let (world, workload) = (&mut self.world, &mut self.workload);
+                self.trouble.crash_for(node, crash, span, world, workload);
+            }
+            Err(violation) => self.violations.push(violation),
+        }
+    }
+
+    /// When all has been read: the groups are whole, and their replicas alike.
+    fn compare_copies(&mut self) {
+        let nfs = self.nfs.as_ref().is_none_or(Nfs::is_finished);
+        let is_finished = nfs && self.workload.is_finished();
+        let Some(copies) = self.copies.as_mut().filter(|_| is_finished) else { return };
+        if !copies.check.is_whole() {
+            let text = format!("not whole in the end: {:?}", copies.check.lacking());
+            return self.violations.push(text);
+        }
+        if !copies.comparison.has_begun() {
+            let asked =
+                copies.servers.iter().map(|server| (*server, digests(&self.world, *server)));
+            copies.comparison.begin(asked.collect());
+            copies.servers.iter().for_each(|server| self.world.wake(*server));
+        }
+        self.violations.extend(copies.comparison.tick(&copies.check).err());
     }
 
     fn outcome(self) -> Outcome {
@@ -244,6 +316,20 @@ impl Run {
         let taken_out = self.taken_out.drained();
         Outcome { taken_out, ..Outcome::of(self.world, operations, self.violations) }
     }
+}
+
+/// Asks a server for what it has.
+fn digests(world: &World, server: NodeId) -> Answer {
+    let machine = world.machine(server);
+    let answer = Answer::default();
+    let services: &Services = machine.services().expect("all servers run");
+    let (io, result) = (services.io.clone().expect("an I/O server"), answer.clone());
+    let cx = machine.node.as_ref().expect("all servers run").cx();
+    cx.spawn("digests", async move {
+        let digests = io.digests().await;
+        result.replace(Some(digests));
+    });
+    answer
 }
 
 fn add(

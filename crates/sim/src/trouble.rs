@@ -115,10 +115,22 @@ impl Trouble {
     }
 
     fn crash(&mut self, node: NodeId, crash: Crash, world: &mut World, workload: &mut Workload) {
-        if !world.is_up(node) {
-            return;
+        if world.is_up(node) {
+            let span = self.span();
+            self.crash_for(node, crash, span, world, workload);
         }
-        let back = world.now() + self.span();
+    }
+
+    /// A machine is down for so long.
+    pub(crate) fn crash_for(
+        &mut self,
+        node: NodeId,
+        crash: Crash,
+        span: Picos,
+        world: &mut World,
+        workload: &mut Workload,
+    ) {
+        let back = world.now() + span;
         world.crash(node, crash);
         workload.trouble(back);
         if self.mounts.contains(&node) {

@@ -5,6 +5,7 @@ mod calls;
 mod checkers;
 mod cluster;
 mod common;
+mod copies;
 mod decay;
 mod idle;
 mod lending;

@@ -58,6 +58,7 @@ pub use description::{Description, Told};
 pub use disk::{DiskAge, Health, Scrubbed};
 pub use protocol::Kept;
 pub use recovery::Label;
+pub use replicate::Digest;
 pub use scrub::Pace;
 pub use server::{Server, ServerConfig, ServerCounters, serve};
 pub use sources::{Source, SourceReads, Sources};

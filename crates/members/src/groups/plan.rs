@@ -9,14 +9,15 @@ use super::{Change, Group, GroupId, REPLICAS_MAX, Replica, Table};
 use crate::limits::GROUPS_MAX;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use wire::NodeId;
 
 /// A disk that groups may be on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Disk {
     /// The disk.
     pub replica: Replica,
-    /// Its machine: no two replicas of a group are on one, as long as there are others; else on distinct servers, as
-    /// long as there are several.
+    /// Its machine: no two replicas of a group are on one, as long as there are others. They are never on one server,
+    /// which could not be waited for by itself.
     pub machine: u64,
     /// Its rack; the same of racks. 0 for all where none are known.
     pub rack: u64,
@@ -52,19 +53,15 @@ pub enum Step {
 /// none of the other steps.
 pub const LEADS_EACH: usize = 4;
 
-/// How near a disk is to others of a group: replicas on its machine, on its server, and in its rack. Several servers
-/// may be of one machine, and a process dies more often than a machine does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Nearness {
-    machine: usize,
-    server: usize,
-    rack: usize,
-}
-
-type Place = (wire::NodeId, u8);
+type Place = (NodeId, u8);
 
 fn place(replica: Replica) -> Place {
     (replica.server, replica.disk)
+}
+
+/// Whether a replica is on the server of a disk.
+fn is_with(replica: Replica, disk: &Disk) -> bool {
+    replica.server == disk.replica.server
 }
 
 /// A plan over copies of disks and groups, in which its steps are made.
@@ -82,8 +79,9 @@ pub struct Plan {
     shared: BTreeMap<(Place, Place), u32>,
     /// Groups with a replica that is being filled.
     filling: usize,
-    /// Disks that take replicas, and their racks.
+    /// Disks that take replicas, their servers and racks.
     taking: usize,
+    servers: usize,
     racks: usize,
     steps: Vec<Step>,
     /// Steps that may follow, and those that are asked of primaries.
@@ -96,7 +94,8 @@ impl Plan {
     pub fn new(shape: Shape, disks: &[Disk], table: &Table) -> Plan {
         let taking = disks.iter().filter(|disk| disk.takes && !disk.leaves);
         let racks: BTreeSet<u64> = taking.clone().map(|disk| disk.rack).collect();
-        let (taking, racks) = (taking.count(), racks.len());
+        let servers: BTreeSet<NodeId> = taking.clone().map(|disk| disk.replica.server).collect();
+        let (taking, servers, racks) = (taking.count(), servers.len(), racks.len());
         let disks = disks.iter().map(|disk| (place(disk.replica), *disk)).collect();
         let mut plan = Plan {
             shape,
@@ -108,6 +107,7 @@ impl Plan {
             shared: BTreeMap::new(),
             filling: 0,
             taking,
+            servers,
             racks,
             steps: Vec::new(),
             room: 0,
@@ -216,9 +216,9 @@ impl Plan {
         share(held as u64 + more, disk)
     }
 
-    /// Copies that there are disks for.
+    /// Copies that there are servers for.
     fn copies(&self) -> usize {
-        self.taking.min(self.shape.copies.into())
+        self.servers.min(self.shape.copies.into())
     }
 
     // The steps.
@@ -247,8 +247,7 @@ impl Plan {
     /// The disk for one more replica beside these: on another machine, in another rack, with the most room, and with
     /// the fewest groups in common with theirs.
     fn best(&self, beside: &[Replica]) -> Option<&Disk> {
-        let is_free =
-            |disk: &&Disk| beside.iter().all(|other| place(*other) != place(disk.replica));
+        let is_free = |disk: &&Disk| beside.iter().all(|other| !is_with(*other, disk));
         let shared = |disk: &Disk| -> u32 {
             let with = |other: &Replica| self.shared.get(&(place(disk.replica), place(*other)));
             beside.iter().filter_map(with).sum()
@@ -259,16 +258,15 @@ impl Plan {
     }
 
     /// Whether no disk is farther from the others of its group than one with this nearness.
-    fn is_farthest(&self, near: Nearness) -> bool {
-        near.machine == 0 && near.server == 0 && (near.rack == 0 || self.racks < 2)
+    fn is_farthest(&self, (machine, rack): (usize, usize)) -> bool {
+        machine == 0 && (rack == 0 || self.racks < 2)
     }
 
-    fn nearness(&self, disk: &Disk, beside: &[Replica]) -> Nearness {
+    /// Replicas on its machine, and in its rack.
+    fn nearness(&self, disk: &Disk, beside: &[Replica]) -> (usize, usize) {
         let others = || beside.iter().filter_map(|other| self.disk(*other));
-        let server = beside.iter().filter(|other| other.server == disk.replica.server).count();
         let machine = others().filter(|other| other.machine == disk.machine).count();
-        let rack = others().filter(|other| other.rack == disk.rack).count();
-        Nearness { machine, server, rack }
+        (machine, others().filter(|other| other.rack == disk.rack).count())
     }
 
     fn staying(&self, group: &Group) -> Vec<Replica> {
@@ -312,7 +310,7 @@ impl Plan {
                 synced.iter().copied().filter(|other| other != replica).collect();
             let disk = self.disk(*replica).expect("it stays");
             let near = self.nearness(disk, &others);
-            let yields = near.server > 0 && *replica != synced[0];
+            let yields = near.0 > 0 && *replica != synced[0];
             (near, yields, self.load(disk, 0), Reverse(place(*replica)))
         };
         synced.iter().copied().filter(|replica| self.stays(*replica)).max_by_key(fullest)
@@ -360,8 +358,7 @@ impl Plan {
 
     fn move_between(&self, from: &Disk, to: &Disk) -> Option<Step> {
         let fits = |group: &Group| {
-            let has =
-                |disk: &Disk| group.replicas().iter().any(|it| place(*it) == place(disk.replica));
+            let has = |disk: &Disk| group.replicas().iter().any(|it| is_with(*it, disk));
             let others: Vec<Replica> =
                 group.replicas().iter().copied().filter(|it| *it != from.replica).collect();
             let is_whole = !is_filling(group) && group.lacks() == 0;
@@ -408,11 +405,11 @@ fn add(count: &mut u32, by: i32) {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use wire::NodeId;
 
+    /// Each is a server of its own on its machine.
     fn disk(machine: u16, number: u8) -> Disk {
         let id = u64::from(machine) << 8 | u64::from(number);
-        let replica = Replica { server: NodeId(machine), disk: number, id };
+        let replica = Replica { server: NodeId(id as u16), disk: 0, id };
         let machine = machine.into();
         Disk { replica, machine, rack: 0, weight: 100, takes: true, leaves: false }
     }
@@ -579,15 +576,22 @@ mod tests {
             let (mut all, mut table) = (Vec::new(), Table::default());
             for (id, (machine, each, waits)) in (1..).zip(&servers) {
                 let machine = *machine;
-                all.extend((0..*each).map(|number| Disk { machine, ..disk(id, number) }));
+                all.extend((0..*each).map(|number| {
+                    let it = Disk { machine, ..disk(id, 0) };
+                    let id = it.replica.id + u64::from(number);
+                    Disk { replica: Replica { disk: number, id, ..it.replica }, ..it }
+                }));
                 let most = if *waits { usize::MAX } else { 3 };
                 settle_at_most(shape, &all, &mut table, most);
+                for (_, group) in table.iter() {
+                    let servers: BTreeSet<NodeId> = group.replicas().iter().map(|it| it.server).collect();
+                    prop_assert_eq!(servers.len(), group.replicas().len(), "{:?}", group);
+                }
             }
             settle(shape, &all, &mut table);
             let machines: BTreeSet<u64> = all.iter().map(|it| it.machine).collect();
             for (_, group) in table.iter() {
-                let servers: BTreeSet<NodeId> = group.replicas().iter().map(|it| it.server).collect();
-                prop_assert_eq!(servers.len(), 2, "{:?}", group);
+                prop_assert_eq!((group.replicas().len(), group.lacks()), (2, 0), "{:?}", group);
                 prop_assert!(machines.len() < 2 || is_apart(&all, group), "{:?}", group);
             }
         }

@@ -252,5 +252,6 @@ pub fn roles(flaw: Flaw) -> Roles {
     let bugs = NodeConfig::new(wire::NodeId(1), 0, 0).bugs;
     let (manager, more_manager, server) = (idle.clone(), idle.clone(), idle.clone());
     let (front, backups, taken_out) = (idle, Backups::default(), TakenOut::default());
-    Roles { manager, more_manager, server, mount, front, bugs, backups, taken_out }
+    let copies = None;
+    Roles { manager, more_manager, server, mount, front, bugs, backups, taken_out, copies }
 }

@@ -246,7 +246,7 @@ impl Inner {
     }
 
     /// The head of an object with all that was written to it; nothing of one that is not there.
-    fn present_head(&self, object: &Object) -> Option<Head> {
+    pub(super) fn present_head(&self, object: &Object) -> Option<Head> {
         let state = object.state.borrow();
         let is_there = state.exists && state.phase == Phase::Open;
         is_there.then(|| Head { history: self.history_now(&state), ..state.head })

@@ -14,7 +14,7 @@ use crate::server::Inner;
 use crate::write::{decode_all, stamp_behind};
 use endpoint::Frame;
 use members::groups::{Change, Replica};
-use node::{Answer, Call, Pieces, Request};
+use node::{Answer, Bug, Call, Pieces, Request};
 use std::rc::Rc;
 use std::time::Duration;
 use wire::field::Field;
@@ -246,12 +246,29 @@ impl Inner {
         targets: Targets,
         change: &Forward<'_>,
     ) -> Result<bool, Errno> {
+        if self.is_kept_back(change.op) {
+            let number = change.order.number;
+            targets.iter().for_each(|target| local.note_answer(target.replica, number));
+            return Ok(true);
+        }
         let sends = targets.iter().map(|target| self.forward(local, target, change));
         let mut stable = true;
         for sent in node::all(sends).await {
             stable &= sent?;
         }
         Ok(stable)
+    }
+
+    /// Whether a planted bug keeps changes of this kind back.
+    fn is_kept_back(&self, op: u16) -> bool {
+        let bug = match op {
+            op::WRITE => Bug::CopyNotForwarded,
+            op::COMMIT => Bug::CommitNotForwarded,
+            op::REMOVE => Bug::RemovalNotForwarded,
+            op::TRUNCATE => Bug::TruncationNotForwarded,
+            _ => return false,
+        };
+        self.cx.has_bug(bug)
     }
 
     async fn forward(
@@ -280,6 +297,10 @@ impl Inner {
                 Err(Some(Errno::EAGAIN)) => {}
                 Err(Some(Errno::ENOSPC)) if change.op == op::COMMIT => return Err(Errno::ENOSPC),
                 Err(Some(errno)) => self.expel(local, target, errno),
+                Err(None) if self.cx.has_bug(Bug::SilentNotRemoved) => {
+                    local.note_answer(target.replica, number);
+                    return Ok(true);
+                }
                 Err(None) => target.give_up(),
             }
             self.cx.sleep(FORWARD_PAUSE).await;

@@ -6,7 +6,7 @@ use crate::groups::Local;
 use crate::server::Inner;
 use members::Groups as Table;
 use members::groups::{Change, Group, Memory, Replica, Word};
-use node::{Answer, Call, Request};
+use node::{Answer, Bug, Call, Request};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
@@ -131,6 +131,7 @@ impl Inner {
         for local in self.groups.all() {
             self.leave_damaged(&local);
             let proposal = local.seat.borrow_mut().propose(self.cx.now());
+            let proposal = proposal.or_else(|| self.hasty(&local));
             if let Some(change) = proposal {
                 let (service, local) = (self.clone(), local.clone());
                 self.cx.spawn("stripe proposal", async move {
@@ -145,6 +146,17 @@ impl Inner {
         }
     }
 
+    /// The proposal of a planted bug.
+    fn hasty(&self, local: &Local) -> Option<Change> {
+        let group = local.group();
+        let primary = group.primary();
+        let is_other = self.cx.has_bug(Bug::PrimaryNotAwaited) && primary != local.own;
+        let heard = self.groups.heard.borrow().get(&primary.server).map(|(_, at)| *at);
+        let is_late = heard.is_some_and(|at| self.cx.now().since(at) > 2 * LEASE_PERIOD);
+        let is_due = is_other && is_late && group.is_in_sync(local.own);
+        is_due.then_some(Change::Remove(primary))
+    }
+
     /// A primary that has lost what was acknowledged from memory, and that no other replica in sync is beside, serves
     /// what is durable, under a new verifier: the epoch of a change that only this incarnation can have made.
     fn settle_alone(self: &Rc<Self>, local: &Rc<Local>) {
@@ -156,7 +168,9 @@ impl Inner {
             let fenced = service.propose(&local, Change::Fence).await;
             let epoch = local.group().epoch();
             if fenced.is_ok() && local.seat.borrow().settles() {
-                let verifier = u64::from(epoch) << 32 | service.cx.random() >> 33 | 1;
+                let drawn = u64::from(epoch) << 32 | service.cx.random() >> 33 | 1;
+                let is_kept = service.cx.has_bug(Bug::SettledVerifierKept);
+                let verifier = if is_kept { 1 } else { drawn };
                 if local.settle(&service.cx, epoch, verifier) {
                     local.remembers.set(true);
                 }
