@@ -1,6 +1,6 @@
 //! Two copies: files are there and can be written while any one I/O server is not, and nobody types a command.
 
-use crate::common::{Cluster, Up, json_lines, pattern, text, trapeze};
+use crate::common::{Cluster, Up, json_lines, pattern, refusal, text, trapeze};
 use std::fs;
 use std::path::Path;
 use std::thread::sleep;
@@ -85,6 +85,8 @@ fn a_cluster_of_up_takes_files_when_it_is_ready() {
     assert!(up.get("file") == pattern(1, 300_000));
     let why = up.refused(&["rebalance"]);
     assert!(why.contains("keeps two copies"), "{why}");
+    let alone = refusal(&["up", "--copies", "2", "--servers", "1", "--dir", text(&up.at("alone"))]);
+    assert!(alone.contains("--servers 2 or more"), "{alone}");
 }
 
 /// Flips a bit in each of some files, at a place that differs from file to file.
@@ -145,7 +147,8 @@ fn a_damaged_copy_is_repaired_from_the_other() {
         fs::write(cluster.at(&file.to_string()), bytes_of(file)).unwrap();
     }
     cluster.processes.unmount().unwrap();
-    // A clean stop puts all of it in place.
+    // New groups are filled once; then a clean stop puts all of it in place.
+    wait_until(&cluster, |cluster| !status(cluster).contains("lack a copy"));
     cluster.processes.take_server(1).unwrap().stop().unwrap();
     let objects = files_below(&cluster.beside("cluster/io1/disk0/objects"));
     assert!(objects.len() > 20, "{objects:?}");

@@ -77,6 +77,9 @@ pub enum LocalError {
         /// Its format.
         found: u32,
     },
+    /// Fewer servers than copies.
+    #[error("--copies {0} needs as many I/O servers, --servers {0} or more: no server has two copies of anything")]
+    Copies(u8),
     /// The users of its sockets.
     #[error("{0}")]
     Access(String),
@@ -390,6 +393,9 @@ fn lock(dir: &Path) -> Result<File, LocalError> {
 
 fn create(dir: &Path, shape: &Shape) -> Result<(), LocalError> {
     check_listen(shape)?;
+    if u16::from(shape.copies) > shape.servers {
+        return Err(LocalError::Copies(shape.copies));
+    }
     shape.access.resolve().map_err(LocalError::Access)?;
     let system = |path: &Path| {
         let path = path.to_path_buf();
