@@ -78,7 +78,9 @@ pub enum LocalError {
         found: u32,
     },
     /// Fewer servers than copies.
-    #[error("--copies {0} needs as many I/O servers, --servers {0} or more: no server has two copies of anything")]
+    #[error(
+        "--copies {0} needs as many I/O servers, --servers {0} or more: no server has two copies of anything"
+    )]
     Copies(u8),
     /// The users of its sockets.
     #[error("{0}")]
