@@ -6,6 +6,7 @@
 //!
 //! ```text
 //!   queue ──► world ──► network   messages: delay, loss, duplication, corruption, partition
+//!               │  ├──► ethernet  or frames of them, over the connections that are also live
 //!               │  ├──► disk      object stores: volatile and durable state, power cuts
 //!               │  ├──► meta      managers' logs and checkpoints
 //!               │  ├──► decay     what becomes of both while their machines stand still
@@ -27,6 +28,7 @@ pub mod copies;
 pub mod data_check;
 pub mod decay;
 pub mod disk;
+pub mod ethernet;
 pub mod experiment;
 mod failures;
 pub mod faults;

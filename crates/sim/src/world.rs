@@ -7,6 +7,9 @@
 //! Invariant: what happens is a function of the seed and of the calls made on the world; every random draw comes from
 //! a component's own stream, and machines are visited in the order of their ids.
 
+mod carrying;
+
+use crate::ethernet::{Ethernet, EthernetModel};
 use crate::fingerprint::Fingerprint;
 use crate::limits::QUEUE_EVENTS;
 use crate::machine::{Machine, MachineConfig, Role};
@@ -35,6 +38,8 @@ const STREAM: &str = "world";
 enum Event {
     Head(PacketId),
     Tail(PacketId),
+    Frame(u32),
+    Frames(NodeId),
     Step { node: NodeId, boot: u32 },
     Disk { node: NodeId, disk: u16, number: u64 },
     Meta { node: NodeId, number: u64 },
@@ -59,6 +64,8 @@ pub enum Happening {
 pub struct World {
     queue: Queue<Event>,
     network: Network,
+    /// Carries messages instead, if there is one.
+    ethernet: Option<Ethernet>,
     machines: BTreeMap<NodeId, Machine>,
     happenings: VecDeque<Happening>,
     violations: Vec<String>,
@@ -85,6 +92,7 @@ impl World {
         World {
             queue: Queue::with_capacity(QUEUE_EVENTS),
             network: Network::new(seed, links),
+            ethernet: None,
             machines: BTreeMap::new(),
             happenings: VecDeque::new(),
             violations: Vec::new(),
@@ -102,6 +110,12 @@ impl World {
         let (asked, answered) = (BTreeMap::new(), BTreeMap::new());
         let hardware = Hardware { underlay, asked, answered, leaving: Vec::new() };
         World { hardware: Some(hardware), ..World::new(seed, LinkModel::default(), trace) }
+    }
+
+    /// The same whose messages go as frames over an Ethernet.
+    pub fn on_ethernet(seed: u64, model: EthernetModel, trace: Trace) -> World {
+        let ethernet = Some(Ethernet::new(seed, model));
+        World { ethernet, ..World::new(seed, LinkModel::default(), trace) }
     }
 
     // Getters.
@@ -130,6 +144,11 @@ impl World {
     /// The links, to read figures and change rules.
     pub fn network_mut(&mut self) -> &mut Network {
         &mut self.network
+    }
+
+    /// The Ethernet, if messages go over one.
+    pub fn ethernet(&self) -> Option<&Ethernet> {
+        self.ethernet.as_ref()
     }
 
     /// The trace, to add lines to.
@@ -224,6 +243,9 @@ impl World {
         let now = self.now();
         self.trace.line(now, node, "world", format_args!("ends: {crash:?}"));
         self.network.forget(node);
+        if let Some(ethernet) = &mut self.ethernet {
+            ethernet.peers(node).into_iter().for_each(|peer| ethernet.close((node, peer), None));
+        }
         self.machine_mut(node).crash(crash);
         for peer in self.nodes() {
             if peer != node && crash == Crash::Kill {
@@ -349,6 +371,8 @@ impl World {
         match event {
             Event::Head(packet) => self.arrive(now, packet, false),
             Event::Tail(packet) => self.arrive(now, packet, true),
+            Event::Frame(frame) => self.frame_arrives(now, frame),
+            Event::Frames(node) => self.frames_due(now, node),
             Event::Step { node, boot } => self.step(now, node, boot),
             Event::Disk { node, disk, number } => self.disk_done(now, node, disk, number),
             Event::Meta { node, number } => self.meta_done(now, node, number),
@@ -392,6 +416,9 @@ impl World {
             running.link_up(peer)
         } else {
             running.link_down(peer)
+        }
+        if !up {
+            self.close_side((node, peer));
         }
         let how = if up { "up" } else { "down" };
         self.trace.line(now, node, "link", format_args!("to {} is {how}", peer.0));
@@ -478,6 +505,9 @@ impl World {
                 continue;
             }
             self.happenings.push_back(Happening::Done(node, done));
+        }
+        if self.ethernet.is_some() {
+            return self.carry(now, node);
         }
         let (network, trace) = (&mut self.network, &mut self.trace);
         let mut leaving = self.hardware.as_mut().map(|hardware| &mut hardware.leaving);

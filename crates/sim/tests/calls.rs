@@ -1,7 +1,9 @@
 //! Calls between nodes over a network with every fault: each call ends, answers are right, nothing is executed twice,
 //! and the same seed is the same run.
 
+use nic::ether::limits::FRAME_BYTES_MIN;
 use node::{Answer, Call, CallError, Cx};
+use sim::ethernet::EthernetModel;
 use sim::faults::{Fault, Nodes, Rule};
 use sim::machine::{MachineConfig, Role};
 use sim::network::LinkModel;
@@ -140,10 +142,19 @@ struct Outcome {
 }
 
 /// Runs two clients against a server; `disturb` is asked 100 times, every 10 ms, to do harm.
-fn run(seed: u64, rules: Vec<Rule>, mut disturb: impl FnMut(&mut World, u64)) -> Outcome {
-    let log = Shared::default();
+fn run(seed: u64, rules: Vec<Rule>, disturb: impl FnMut(&mut World, u64)) -> Outcome {
     let mut world = World::new(seed, LinkModel::default(), Trace::default());
     *world.network_mut().rules_mut() = rules;
+    run_in(world, disturb)
+}
+
+/// The same over an Ethernet.
+fn run_over(seed: u64, model: EthernetModel, disturb: impl FnMut(&mut World, u64)) -> Outcome {
+    run_in(World::on_ethernet(seed, model, Trace::default()), disturb)
+}
+
+fn run_in(mut world: World, mut disturb: impl FnMut(&mut World, u64)) -> Outcome {
+    let log = Shared::default();
     world.add(MachineConfig::new(SERVER), server(&log));
     CLIENTS.iter().for_each(|id| world.add(MachineConfig::new(*id), client(&log)));
     world.nodes().into_iter().for_each(|node| world.start(node));
@@ -243,6 +254,78 @@ fn crashes_end_calls_and_the_next_life_serves() {
         check(&mut outcome);
         assert!(answered(&outcome) > ALL / 4);
     }
+}
+
+fn ethernets() -> Vec<(&'static str, EthernetModel)> {
+    let model = EthernetModel::default();
+    vec![
+        ("none", model),
+        ("loss", EthernetModel { lost: 100_000, ..model }),
+        ("duplication", EthernetModel { repeated: 300_000, ..model }),
+        ("reordering", EthernetModel { late: 300_000, ..model }),
+        ("damage", EthernetModel { changed: 100_000, ..model }),
+        ("short frames", EthernetModel { frame_bytes: FRAME_BYTES_MIN, lost: 10_000, ..model }),
+        (
+            "all",
+            EthernetModel {
+                lost: 30_000,
+                repeated: 50_000,
+                late: 50_000,
+                changed: 20_000,
+                ..model
+            },
+        ),
+    ]
+}
+
+#[test]
+fn every_call_over_an_ethernet_is_answered_right_under_every_fault_of_it() {
+    for (name, model) in ethernets() {
+        for seed in 0..3 {
+            println!("fault {name}, seed {seed}");
+            let mut outcome = run_over(seed, model, |_, _| ());
+            check(&mut outcome);
+            assert_eq!(answered(&outcome), ALL, "nobody died, so every call is answered");
+            let ethernet = outcome.world.ethernet().unwrap();
+            let (counters, strays) = (ethernet.counters(), ethernet.strays());
+            assert!(counters.received > 3 * ALL as u64, "{counters:?}");
+            assert!(model.lost == 0 || counters.lost > 0, "{counters:?}");
+            assert!(model.repeated == 0 || counters.replayed > 0, "{counters:?}");
+            assert!(model.changed == 0 || counters.forged + strays > 0, "{counters:?}");
+        }
+    }
+}
+
+#[test]
+fn crashes_of_a_node_on_an_ethernet_end_calls_and_the_next_incarnation_serves() {
+    for seed in 0..8 {
+        println!("seed {seed}");
+        let mut random = Random::new(seed, "disturb");
+        let model = ethernets().pop().expect("the list's last is all").1;
+        let mut outcome = run_over(seed, model, move |world, tick| {
+            if !world.is_up(SERVER) {
+                world.start(SERVER);
+            } else if random.chance(200_000) {
+                let crash = if tick % 2 == 0 { Crash::Kill } else { Crash::Power };
+                world.crash(SERVER, crash);
+            } else if random.chance(100_000) {
+                world.pause(SERVER, Picos::millis(random.within(1, 400)));
+            }
+        });
+        check(&mut outcome);
+        assert!(answered(&outcome) > ALL / 4);
+    }
+}
+
+#[test]
+fn a_seed_is_a_run_over_an_ethernet_too() {
+    let model = ethernets().pop().unwrap().1;
+    let print = |seed| {
+        let outcome = run_over(seed, model, |_, _| ());
+        (outcome.world.fingerprint(), outcome.world.events())
+    };
+    assert_eq!(print(5), print(5));
+    assert_ne!(print(5), print(6));
 }
 
 #[test]
