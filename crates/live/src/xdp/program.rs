@@ -101,18 +101,18 @@ mod tests {
     fn the_program_is_this() {
         let program = program(7);
         let lines: Vec<_> =
-            program.iter().enumerate().map(|(n, it)| format!("{n:2}: {it}")).collect();
+            program.iter().enumerate().map(|(n, it)| format!("{n}: {it}")).collect();
         let expected = "\
- 0: r2 = *(u32 *)(r1 + 0)
- 1: r3 = *(u32 *)(r1 + 4)
- 2: r4 = r2
- 3: r4 += 14
- 4: if r4 > r3 goto +8
- 5: r4 = *(u16 *)(r2 + 12)
- 6: if r4 != 0xb588 goto +6
- 7: r2 = *(u32 *)(r1 + 16)
- 8: r1 = map[fd 7] ll
- 9: (second half of the load)
+0: r2 = *(u32 *)(r1 + 0)
+1: r3 = *(u32 *)(r1 + 4)
+2: r4 = r2
+3: r4 += 14
+4: if r4 > r3 goto +8
+5: r4 = *(u16 *)(r2 + 12)
+6: if r4 != 0xb588 goto +6
+7: r2 = *(u32 *)(r1 + 16)
+8: r1 = map[fd 7] ll
+9: (second half of the load)
 10: r3 = 2
 11: call 51
 12: exit
