@@ -64,7 +64,7 @@ impl Rpc {
         let (header, call) = (reply_header(self.config.id, key, credits), reply_call(key, 0));
         let letter = Letter { header, call, body, data, missing, trailer };
         let filling = self.outbox.post_filling(endpoint, &letter)?;
-        session.answered(key, &Control::default(), &[], &[]);
+        session.passed_on(key);
         if key.origin != key.source {
             self.send_done(endpoint, key);
         }
@@ -90,7 +90,7 @@ impl Rpc {
         }
         let request = (key.source, key.epoch, key.slot, key.sequence);
         if key.again && self.calls.is_forwarded(request) {
-            return session.answered(key, &Control::default(), &[], &[]);
+            return session.passed_on(key);
         }
         let start = Start {
             to,
@@ -105,7 +105,7 @@ impl Rpc {
         let Some(id) = self.calls.begin(&start, &mut Vec::new(), &mut Vec::new()) else {
             return self.reply(endpoint, key, status::OVERLOADED, &[], &[], &[]);
         };
-        session.answered(key, &Control::default(), &[], &[]);
+        session.passed_on(key);
         self.calls.at(id.index() as u16).delegated = Some(Delegated {
             origin: key.origin,
             epoch: key.origin_epoch,
@@ -225,7 +225,7 @@ impl Rpc {
     }
 
     /// Whether the service of the channel said that the operation may be executed twice, whatever the caller says: then
-    /// no reply is kept for it.
+    /// no data of its replies is kept.
     fn is_pure(&self, channel: Channel, op: u16) -> bool {
         let pure = self.pure.get(usize::from(channel.0)).copied().flatten();
         pure.is_some_and(|is_pure| is_pure(op))

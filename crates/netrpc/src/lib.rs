@@ -17,7 +17,9 @@
 //! that never had a session there declares that one over. Each call takes a slot and the slot's next sequence number.
 //! The server remembers, per slot, the last sequence and, of calls that must not be executed twice, the reply; so a
 //! duplicate request is answered again, not executed again, in bounded memory and over links that lose, duplicate and
-//! reorder. A message in an epoch that the server does not know (it has restarted) is answered by a reset, and every
+//! reorder. A reply that is one control message is remembered of every call: one that takes long is retransmitted
+//! often, and the last copy may arrive behind the reply. A message in an epoch that the server does not know (it has
+//! restarted) is answered by a reset, and every
 //! call that was under way in it ends as [`CallError::PeerLost`]: whether it was executed is then unknown, and only the
 //! caller can decide.
 //!

@@ -43,7 +43,7 @@ enum State {
     #[default]
     Idle,
     Executing,
-    /// Answered; may be executed again.
+    /// Answered, or passed on; may be executed again.
     Done,
     /// Answered; the reply is kept.
     Kept,
@@ -51,7 +51,7 @@ enum State {
     Forgotten(u8),
 }
 
-/// A slot, with the reply of its last once-call.
+/// A slot, with the reply of its last call if that is kept.
 #[derive(Debug)]
 struct Slot {
     sequence: u32,
@@ -116,7 +116,8 @@ impl ServerSession {
         self.epoch == key.epoch && slot.sequence == key.sequence && slot.state == State::Executing
     }
 
-    /// The request is answered. Of a once-call the answer is kept until the slot's next call.
+    /// The request is answered. Of a once-call the answer is kept until the slot's next call, and of any call one that
+    /// is no more than a control message: it costs nothing, and a copy that was under way begins no second execution.
     pub fn answered(
         &mut self,
         key: &RequestKey,
@@ -124,15 +125,26 @@ impl ServerSession {
         data: &[Frame],
         trailer: &[u8],
     ) {
+        let is_small = data.is_empty() && trailer.is_empty() && key.origin == key.source;
+        if !key.once && !is_small {
+            return self.passed_on(key);
+        }
+        let slot = self.ended(key);
+        (slot.state, slot.control) = (State::Kept, *control);
+        self.answers += 1;
+        self.slots[key.slot as usize].kept.set(self.answers, data, trailer);
+    }
+
+    /// The answer is another node's, or is not kept: a copy of the request is executed.
+    pub fn passed_on(&mut self, key: &RequestKey) {
+        self.ended(key).state = State::Done;
+    }
+
+    fn ended(&mut self, key: &RequestKey) -> &mut Slot {
         let slot = &mut self.slots[key.slot as usize];
         assert!(slot.state == State::Executing, "an answer is to a request under execution");
         assert!(slot.sequence == key.sequence, "an answer is to the slot's last request");
-        slot.state = if key.once { State::Kept } else { State::Done };
-        if key.once {
-            slot.control = *control;
-            self.answers += 1;
-            slot.kept.set(self.answers, data, trailer);
-        }
+        slot
     }
 
     /// Forgets the data of the oldest replies until at most `pages` are kept.

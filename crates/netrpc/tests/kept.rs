@@ -2,8 +2,8 @@
 
 use crate::common::*;
 use netrpc::CallError;
-use netrpc::limits::{KEPT_POOL_PART, PEER_LOST};
-use wire::Channel;
+use netrpc::limits::{KEPT_POOL_PART, PEER_LOST, RETRY};
+use wire::{Channel, Flags};
 
 /// Pages of one large reply here.
 const LARGE_PAGES: usize = 64;
@@ -101,5 +101,45 @@ fn no_caller_has_replies_of_pure_operations_kept() {
     net.serve(50, |_| vec![7; 8192], |_| false);
     assert_eq!(kept(&mut net), 0);
     assert_eq!(net.peer(2).rpc.counters().executed, 2, "each copy anew");
+    net.check_nothing_left();
+}
+
+/// A call that takes long is retransmitted, and the last copy may reach the server behind its reply.
+#[test]
+fn a_late_copy_of_a_pure_request_with_a_small_reply_begins_no_second_execution() {
+    let mut net = Net::new(2);
+    net.peer(2).rpc.set_pure(Channel::USER, |op| op == 7);
+    let late = RETRY.as_millis() as u64 * 2;
+    net.route = Box::new(move |packet| {
+        let is_copy = is_request(packet) && packet.header().flags.has(Flags::AGAIN);
+        Fate { late: if is_copy { late } else { 0 }, ..SAFE }
+    });
+    net.call(1, Ask { ticket: 1, once: false, ..ASK });
+    net.run(late);
+    assert!(net.peer(1).rpc.counters().retries > 0, "the call is retransmitted");
+    let done = |net: &mut Net| net.peer(1).ended.len() == 1;
+    assert!(net.serve(10, |_| Vec::new(), done));
+    net.serve(4 * late, |_| Vec::new(), |_| false);
+    assert_eq!(net.peer(2).rpc.counters().executed, 1);
+    assert!(net.peer(2).rpc.counters().duplicates > 0, "a copy comes behind the reply");
+    assert_eq!(kept(&mut net), 0, "no pages are kept for it");
+    net.check_nothing_left();
+}
+
+/// The first copy of the reply is lost: the second is the same one, by the token of the retransmitted request.
+#[test]
+fn a_small_reply_that_is_lost_is_sent_again_without_another_execution() {
+    let mut net = Net::new(2);
+    let mut lost = false;
+    net.route = Box::new(move |packet| {
+        let is_first = is_reply(packet) && !std::mem::replace(&mut lost, true);
+        if is_first { LOST } else { SAFE }
+    });
+    net.call(1, Ask { ticket: 1, once: false, want_bytes: 4096, ..ASK });
+    let done = |net: &mut Net| net.peer(1).ended.len() == 1;
+    assert!(net.serve(2000, |_| Vec::new(), done));
+    assert_eq!(net.peer(1).ended[0].result, Ok(0));
+    assert_eq!(net.peer(2).rpc.counters().executed, 1);
+    net.run(10);
     net.check_nothing_left();
 }
