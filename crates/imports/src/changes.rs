@@ -5,7 +5,7 @@
 //! too. Otherwise it is another version, as a change by others.
 
 use crate::limits::*;
-use crate::origin::{Listed, Made, New, Place, changes, version, version_before};
+use crate::origin::{Listed, Made, NameIn, New, changes, version, version_before};
 use crate::pieces::is_lost;
 use crate::protocol::{Change, Changed, Version, Written};
 use crate::service::{As, Foreign, Service};
@@ -292,7 +292,7 @@ impl Service {
     }
 
     /// The new file with what the origin did not say of it at once.
-    async fn listed(&self, (dir, name): Place<'_>, new: New) -> Result<Listed, Errno> {
+    async fn listed(&self, (dir, name): NameIn<'_>, new: New) -> Result<Listed, Errno> {
         let Some(handle) = new.handle else {
             return self.origin.look_up(dir, name).await?.ok_or(Errno::ENOENT);
         };

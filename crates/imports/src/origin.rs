@@ -3,7 +3,7 @@
 mod changing;
 mod listing;
 
-pub(crate) use changing::{Made, New, Place, version_before};
+pub(crate) use changing::{Made, NameIn, New, version_before};
 pub(crate) use listing::{Listed, Position};
 
 use crate::limits::*;

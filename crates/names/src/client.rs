@@ -118,7 +118,7 @@ struct Settings {
     /// For a manager that is away, for requests that change nothing.
     patience: Duration,
     /// Of an operation whose changes are on stable storage when it is answered.
-    wcc: Option<wcc::Asked>,
+    wcc: Option<wcc::Collector>,
     /// Files of imports may be changed.
     imports: bool,
 }
@@ -198,7 +198,7 @@ impl Client {
         guard: Option<Wall>,
         call: Option<CallId>,
     ) -> (Client, Rc<RefCell<Vec<Wcc>>>) {
-        let asked = wcc::Asked { guard, call, ..wcc::Asked::default() };
+        let asked = wcc::Collector { guard, call, ..wcc::Collector::default() };
         let changed = asked.changed.clone();
         (Client(self.0.clone(), Settings { wcc: Some(asked), ..self.1.clone() }), changed)
     }
@@ -220,7 +220,7 @@ impl Client {
 
     async fn ask_with_wcc(
         &self,
-        asked: &wcc::Asked,
+        asked: &wcc::Collector,
         operation: Operation<'_>,
         style: Style,
     ) -> Result<Vec<u8>, Errno> {

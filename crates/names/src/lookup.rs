@@ -23,7 +23,7 @@ pub struct Entry {
 
 /// A file that was looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct LookedUp {
     pub file: FileId,
     /// Its entry; without it, it is at another manager.
     pub entry: Option<Entry>,
@@ -75,7 +75,12 @@ impl Transaction<'_> {
     }
 
     /// The same, without attributes where another manager has them.
-    pub(crate) fn find(&self, who: &Who<'_>, parent: FileId, name: &[u8]) -> Result<Found, Errno> {
+    pub(crate) fn find(
+        &self,
+        who: &Who<'_>,
+        parent: FileId,
+        name: &[u8],
+    ) -> Result<LookedUp, Errno> {
         let is_dots = matches!(name, b"." | b"..");
         let inode = if is_dots { self.inode(parent) } else { self.directory_of(parent, name) }?;
         let directory = inode.directory().ok_or(Errno::ENOTDIR)?;
@@ -86,7 +91,7 @@ impl Transaction<'_> {
             b".." => directory.parent,
             _ => self.named(inode.place(), name)?.ok_or(Errno::ENOENT)?.file,
         };
-        Ok(Found { file, entry: self.entry_here(file)? })
+        Ok(LookedUp { file, entry: self.entry_here(file)? })
     }
 
     /// The entry of a file, unless other managers are to be asked for it.

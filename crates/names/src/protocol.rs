@@ -10,7 +10,7 @@ pub(crate) mod moment;
 use crate::create::How;
 use crate::directory::{Listing, ListingEntry, Plus, Span, site_of_cookie};
 use crate::hash::site_of_name;
-use crate::lookup::{Entry, Found};
+use crate::lookup::{Entry, LookedUp};
 use crate::permissions::{Basis, Who};
 use crate::record::{DuplicateKey, Policy};
 use crate::restoration::Restoration;
@@ -91,7 +91,7 @@ impl<'a> Field<'a> for Box<Operation<'a>> {
 
 fields!(Entry { attr, layout, truncations, writers, unsure });
 fields!(FoundIn { found, directory });
-fields!(Found { file, entry });
+fields!(LookedUp { file, entry });
 fields!(Listing { entries, end, until, directory, next, version, is_known });
 fields!(Span { cookie, until });
 fields!(ListingEntry { file, kind, cookie, name, entry });
@@ -144,7 +144,7 @@ fields!(Map { epoch, fragments });
 /// The file of a name, and the directory of the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FoundIn {
-    pub found: Found,
+    pub found: LookedUp,
     /// But of a hashed one of which others have a part.
     pub directory: Option<Attr>,
 }
@@ -443,7 +443,7 @@ impl Operation<'_> {
 pub(crate) enum Outcome {
     Done,
     Entry(Entry),
-    Found(Found),
+    Found(LookedUp),
     FoundIn(FoundIn),
     /// Attributes around the change, then the answer of the operation itself.
     WithWcc(Vec<Wcc>, Box<Outcome>),

@@ -9,13 +9,13 @@ use wire::{Attr, CallId, Errno, FileId, Wall, Wcc};
 /// Attributes that a [client](crate::Client::with_wcc) collects, the ctime that the file must have, and the call that
 /// the operation is of.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Asked {
+pub(crate) struct Collector {
     pub guard: Option<Wall>,
     pub call: Option<CallId>,
     pub changed: Rc<RefCell<Vec<Wcc>>>,
 }
 
-impl Asked {
+impl Collector {
     /// A directory was looked at. Of a hashed one, other managers are to be asked.
     pub fn saw(&self, directory: Option<Attr>) {
         let seen = directory.map(|after| Wcc { before: None, after });

@@ -14,11 +14,11 @@ use stripe::protocol::ObjectRequest;
 use wire::{CallHeader, Channel, GroupId, Header, Kind, NodeId, SessionEpoch};
 
 /// What one replica of a group has.
-type Held = BTreeMap<(GroupId, NodeId), Vec<Digest>>;
+type Digests = BTreeMap<(GroupId, NodeId), Vec<Digest>>;
 
 /// A client's request to a group.
 #[derive(Clone, Copy, Debug)]
-struct Asked {
+struct GroupCall {
     /// The session and the number of the call: a slot is used again and again.
     call: (SessionEpoch, u32),
     group: GroupId,
@@ -31,7 +31,7 @@ struct Asked {
 struct Seen {
     groups: BTreeMap<GroupId, Group>,
     /// By client, server and slot.
-    asked: BTreeMap<(NodeId, NodeId, u16), Asked>,
+    asked: BTreeMap<(NodeId, NodeId, u16), GroupCall>,
     answered: BTreeMap<(GroupId, u32), NodeId>,
     violations: Vec<String>,
 }
@@ -79,7 +79,7 @@ impl CopyCheck {
         let is_late = seen.groups.get(&group).is_some_and(|shown| {
             shown.epoch() > epoch && shown.primary().server != header.destination
         });
-        seen.asked.insert(key, Asked { call: number, group, epoch, is_late });
+        seen.asked.insert(key, GroupCall { call: number, group, epoch, is_late });
     }
 
     /// A message was sent.
@@ -91,7 +91,7 @@ impl CopyCheck {
         let mut seen = self.0.borrow_mut();
         let (client, server) = (header.destination, header.source);
         let Some(asked) = seen.asked.get(&(client, server, call.slot)).copied() else { return };
-        let Asked { call: number, group, epoch, is_late } = asked;
+        let GroupCall { call: number, group, epoch, is_late } = asked;
         if number != (header.epoch, header.sequence) {
             return;
         }
@@ -112,7 +112,7 @@ impl CopyCheck {
     }
 
     /// Compares what the replicas of each group have, at rest; the first difference.
-    fn compare(&self, held: &Held) -> Result<(), String> {
+    fn compare(&self, held: &Digests) -> Result<(), String> {
         for (id, group) in &self.0.borrow().groups {
             let of = |server: NodeId| held.get(&(*id, server)).map_or(&[][..], Vec::as_slice);
             let primary = group.primary().server;
@@ -166,7 +166,7 @@ impl Comparison {
             return Ok(());
         }
         self.is_over = true;
-        let mut held = Held::new();
+        let mut held = Digests::new();
         for (server, answer) in &self.asked {
             let answer = answer.borrow_mut().take().expect("all have answered");
             let all =

@@ -30,7 +30,7 @@ pub(crate) struct New {
 }
 
 /// A name in a directory of the origin's.
-pub(crate) type Place<'a> = (&'a [u8], &'a [u8]);
+pub(crate) type NameIn<'a> = (&'a [u8], &'a [u8]);
 
 /// The version of before a change, where it was captured in one step with that.
 pub(crate) fn version_before(wcc: &WccData) -> Option<Version> {
@@ -38,7 +38,7 @@ pub(crate) fn version_before(wcc: &WccData) -> Option<Version> {
     Some(Version { mtime: wall(before.mtime)?, ctime: wall(before.ctime)?, size: before.size })
 }
 
-fn place<'a>((dir, name): Place<'a>) -> DirOpArgs<'a> {
+fn place<'a>((dir, name): NameIn<'a>) -> DirOpArgs<'a> {
     DirOpArgs { dir: Handle(dir), name: Path(name) }
 }
 
@@ -109,7 +109,7 @@ impl Origin {
     pub(crate) async fn make(
         &self,
         caller: &Caller,
-        at: Place<'_>,
+        at: NameIn<'_>,
         made: &Made<'_>,
     ) -> Result<New, Errno> {
         let place = place(at);
@@ -139,7 +139,7 @@ impl Origin {
     pub(crate) async fn remove(
         &self,
         caller: &Caller,
-        at: Place<'_>,
+        at: NameIn<'_>,
         is_directory: bool,
     ) -> Result<WccData, Errno> {
         let place = place(at);
@@ -155,8 +155,8 @@ impl Origin {
     pub(crate) async fn rename(
         &self,
         caller: &Caller,
-        from: Place<'_>,
-        to: Place<'_>,
+        from: NameIn<'_>,
+        to: NameIn<'_>,
     ) -> Result<[WccData; 2], Errno> {
         let args = Args::Rename(RenameArgs { from: place(from), to: place(to) });
         self.call_as(caller, &args.into(), |results| match results {
@@ -170,7 +170,7 @@ impl Origin {
         &self,
         caller: &Caller,
         file: &[u8],
-        at: Place<'_>,
+        at: NameIn<'_>,
     ) -> Result<LinkResult, Errno> {
         let args = Args::Link(LinkArgs { file: Handle(file), link: place(at) });
         self.call_as(caller, &args.into(), |results| match results {

@@ -53,9 +53,9 @@ pub enum Step {
 /// none of the other steps.
 pub const LEADS_EACH: usize = 4;
 
-type Place = (NodeId, u8);
+type DiskKey = (NodeId, u8);
 
-fn place(replica: Replica) -> Place {
+fn place(replica: Replica) -> DiskKey {
     (replica.server, replica.disk)
 }
 
@@ -68,15 +68,15 @@ fn is_with(replica: Replica, disk: &Disk) -> bool {
 #[derive(Debug)]
 pub struct Plan {
     shape: Shape,
-    disks: BTreeMap<Place, Disk>,
+    disks: BTreeMap<DiskKey, Disk>,
     groups: BTreeMap<GroupId, Group>,
     next_id: GroupId,
     /// Groups with a replica on each disk.
-    on: BTreeMap<Place, BTreeSet<GroupId>>,
+    on: BTreeMap<DiskKey, BTreeSet<GroupId>>,
     /// Groups that each disk has the primary of.
-    led: BTreeMap<Place, u32>,
+    led: BTreeMap<DiskKey, u32>,
     /// Groups that two disks are both in.
-    shared: BTreeMap<(Place, Place), u32>,
+    shared: BTreeMap<(DiskKey, DiskKey), u32>,
     /// Groups with a replica that is being filled.
     filling: usize,
     /// Disks that take replicas, their servers and racks.
@@ -184,7 +184,7 @@ impl Plan {
     }
 
     fn count(&mut self, id: GroupId, group: &Group, by: i32) {
-        let places: Vec<Place> = group.replicas().iter().map(|replica| place(*replica)).collect();
+        let places: Vec<DiskKey> = group.replicas().iter().map(|replica| place(*replica)).collect();
         for one in &places {
             let groups = self.on.entry(*one).or_default();
             let _ = if by > 0 { groups.insert(id) } else { groups.remove(&id) };
@@ -345,7 +345,7 @@ impl Plan {
         // Each with what it would compare by, so that no disk is looked at in vain behind the first that gains nothing.
         let by_load = |more: u64| {
             let loads = self.taking().map(|disk| (self.load(disk, more), place(disk.replica)));
-            let mut all: Vec<(u64, Place)> = loads.collect();
+            let mut all: Vec<(u64, DiskKey)> = loads.collect();
             all.sort_unstable();
             all
         };

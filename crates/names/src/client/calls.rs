@@ -7,7 +7,7 @@ use crate::directory::{Listing, Plus, Span};
 use crate::limits::{
     CHANGES_MAX, DEADLINE, LISTING_BYTES_MAX, LISTING_HEAD_BYTES, REPLY_BYTES_MAX,
 };
-use crate::lookup::{Entry, Found};
+use crate::lookup::{Entry, LookedUp};
 use crate::permissions::Who;
 use crate::protocol::{Comparing, Created, FoundIn, Map, Operation, Point};
 use crate::quarantine::Aside;
@@ -37,7 +37,9 @@ impl Client {
         let mut gone = None;
         loop {
             let found = self.find(who, parent, name).await?;
-            let Found { file, entry: None } = found else { return found.entry.ok_or(Errno::EIO) };
+            let LookedUp { file, entry: None } = found else {
+                return found.entry.ok_or(Errno::EIO);
+            };
             match self.get_attr(file).await {
                 // It went meanwhile, with its name.
                 Err(Errno::ESTALE) if gone != Some(file) => gone = Some(file),
@@ -52,7 +54,7 @@ impl Client {
         who: &Who<'_>,
         parent: FileId,
         name: &[u8],
-    ) -> Result<Found, Errno> {
+    ) -> Result<LookedUp, Errno> {
         let Some(asked) = &self.1.wcc else {
             return decoded(self.ask(Operation::Lookup { who: *who, parent, name }, SMALL).await?);
         };

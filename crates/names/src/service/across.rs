@@ -50,7 +50,7 @@ impl Attempt {
 }
 
 /// An operation with who asks for it.
-struct Asked<'a> {
+struct ClientOperation<'a> {
     operation: &'a Operation<'a>,
     call: CallName,
     origin: Origin,
@@ -95,7 +95,11 @@ impl<O: Objects> Service<O> {
                 Stop::Wants(_) => {
                     let client = number.client(request.source, request.client);
                     let call = call_name(number, &operation);
-                    let asked = Asked { operation: &operation, call, origin: self.origin(client) };
+                    let asked = ClientOperation {
+                        operation: &operation,
+                        call,
+                        origin: self.origin(client),
+                    };
                     return self.run_across(&asked, end).await;
                 }
                 Stop::Blocked(file) => self.until_released(file, end).await?,
@@ -128,7 +132,11 @@ impl<O: Objects> Service<O> {
         }
     }
 
-    async fn run_across(self: &Rc<Self>, asked: &Asked<'_>, end: Time) -> Result<Vec<u8>, Errno> {
+    async fn run_across(
+        self: &Rc<Self>,
+        asked: &ClientOperation<'_>,
+        end: Time,
+    ) -> Result<Vec<u8>, Errno> {
         loop {
             self.until_resumed().await;
             // A late word about an earlier attempt is about that one only.
@@ -160,7 +168,7 @@ impl<O: Objects> Service<O> {
     /// One attempt; what it holds elsewhere is held by `participants`.
     async fn attempt(
         self: &Rc<Self>,
-        asked: &Asked<'_>,
+        asked: &ClientOperation<'_>,
         tx: Tx,
         participants: &mut BTreeSet<NodeId>,
     ) -> Result<Attempt, Attempt> {
@@ -203,7 +211,7 @@ impl<O: Objects> Service<O> {
         decided.map(Attempt::Done)
     }
 
-    fn propose(&self, asked: &Asked<'_>, foreign: &Foreign) -> Result<Proposal, Stop> {
+    fn propose(&self, asked: &ClientOperation<'_>, foreign: &Foreign) -> Result<Proposal, Stop> {
         self.manager.borrow().propose(
             asked.origin,
             asked.call,

@@ -109,13 +109,13 @@ fn set() -> (Array, Scene) {
 }
 
 /// Names with their files and how many links these have; and links of the directories.
-type Found = BTreeMap<(FileId, Box<[u8]>), (FileId, u32)>;
+type NamesFound = BTreeMap<(FileId, Box<[u8]>), (FileId, u32)>;
 
-fn found(array: &mut Array, scene: &Scene) -> Found {
+fn found(array: &mut Array, scene: &Scene) -> NamesFound {
     let (one, scene) = (array.client(0), scene.clone());
     let made = name_at(scene.at[1], scene.at[2].site());
     array.run_client(0, async move {
-        let mut found = Found::new();
+        let mut found = NamesFound::new();
         for d in scene.at.into_iter().chain([ROOT]) {
             let all = one
                 .read_directory(&WHO, d, names::Span::default(), 60_000, names::Plus::Nothing)
@@ -134,7 +134,7 @@ fn found(array: &mut Array, scene: &Scene) -> Found {
 }
 
 /// The names before it and after it, and how many turns it takes.
-fn undisturbed(kind: Act) -> (Found, Found, usize) {
+fn undisturbed(kind: Act) -> (NamesFound, NamesFound, usize) {
     let (mut array, scene) = set();
     let before = found(&mut array, &scene);
     let (mut array, same) = set();

@@ -30,7 +30,7 @@ impl Wanted {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct HeldLock {
     wanted: Wanted,
     front: usize,
     is_doubtful: bool,
@@ -39,7 +39,7 @@ struct Held {
 /// The locks of all clients, of which each has one at a time.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    held: BTreeMap<usize, Held>,
+    held: BTreeMap<usize, HeldLock>,
     answered: BTreeMap<usize, Picos>,
     /// Locks that were granted.
     pub granted: u64,
@@ -65,7 +65,7 @@ impl Ledger {
     ) -> Result<(), String> {
         self.answers(front, now);
         let silent = |of: usize| self.answered.get(&of).is_none_or(|at| *at + SILENCE_MAX < now);
-        let is_sure = |held: &Held| !held.is_doubtful && !silent(held.front);
+        let is_sure = |held: &HeldLock| !held.is_doubtful && !silent(held.front);
         let others = self.held.iter().filter(|(other, held)| {
             **other != client && held.wanted.excludes(wanted) && is_sure(held)
         });
@@ -76,7 +76,7 @@ impl Ledger {
             ));
         }
         self.held.retain(|other, held| *other == client || !held.wanted.excludes(wanted));
-        self.held.insert(client, Held { wanted, front, is_doubtful: false });
+        self.held.insert(client, HeldLock { wanted, front, is_doubtful: false });
         self.granted += 1;
         Ok(())
     }

@@ -47,7 +47,7 @@ pub enum After {
 }
 
 #[derive(Debug)]
-struct Asked {
+struct Outstanding {
     act: Act,
     begun: Picos,
     /// Executions that may have been, or may still be, besides the one that is answered.
@@ -62,7 +62,7 @@ pub struct Worker {
     root: Vec<u8>,
     home: Option<u64>,
     tree: Tree,
-    asked: Option<Asked>,
+    asked: Option<Outstanding>,
     /// Changes that may be executed once more while this rests.
     ghosts: Vec<Change>,
     listing: Option<Listing>,
@@ -138,7 +138,7 @@ impl Worker {
             Some(Act::Cut(file, cells)) => shared.file(self.number, file).cuts(cells, now),
             _ => {}
         }
-        self.asked = act.map(|act| Asked { act, begun: now, others: 0 });
+        self.asked = act.map(|act| Outstanding { act, begun: now, others: 0 });
         self.asked.is_some()
     }
 
@@ -299,7 +299,7 @@ impl Worker {
             return self.unknown(asked, status, shared, about);
         }
         let results = reply.nfs().expect("just decoded");
-        let Asked { act, begun, others } = asked;
+        let Outstanding { act, begun, others } = asked;
         let judged = self.judge(&act, &results, (begun, others), shared, about);
         judged.map_err(|what| format!("application {}: {act:?}: {what}", self.number))?;
         shared.succeeded += 1;
@@ -312,7 +312,7 @@ impl Worker {
     fn mounted(
         &mut self,
         reply: &Reply<'_>,
-        asked: Asked,
+        asked: Outstanding,
         about: Circumstances,
     ) -> Result<After, String> {
         match reply.decoded::<MntResult<'_>>() {
@@ -331,7 +331,7 @@ impl Worker {
     /// The server does not know whether it executed the call: it is made anew.
     fn unknown(
         &mut self,
-        mut asked: Asked,
+        mut asked: Outstanding,
         status: Status,
         shared: &mut Shared,
         about: Circumstances,

@@ -20,12 +20,12 @@ pub trait Script: Send + 'static {
 }
 
 /// Replies that wait, each with its connection.
-type Held = Arc<Mutex<Vec<(TcpStream, Vec<u8>)>>>;
+type HeldReplies = Arc<Mutex<Vec<(TcpStream, Vec<u8>)>>>;
 
 /// The server. It ends with this.
 pub struct Scripted<S> {
     state: Arc<Mutex<S>>,
-    held: Held,
+    held: HeldReplies,
     address: SocketAddr,
     is_stopping: Arc<AtomicBool>,
     accepting: Option<thread::JoinHandle<()>>,
@@ -33,7 +33,7 @@ pub struct Scripted<S> {
 
 impl<S: Script> Scripted<S> {
     pub fn start(state: S) -> Scripted<S> {
-        let (state, held) = (Arc::new(Mutex::new(state)), Held::default());
+        let (state, held) = (Arc::new(Mutex::new(state)), HeldReplies::default());
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let is_stopping = Arc::new(AtomicBool::new(false));
@@ -81,7 +81,7 @@ impl<S> Drop for Scripted<S> {
     }
 }
 
-fn serve_calls(mut stream: TcpStream, state: &Mutex<impl Script>, held: &Held) {
+fn serve_calls(mut stream: TcpStream, state: &Mutex<impl Script>, held: &HeldReplies) {
     loop {
         let mut mark = [0; 4];
         if stream.read_exact(&mut mark).is_err() {
