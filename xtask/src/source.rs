@@ -27,6 +27,8 @@ const BANNED_EVERYWHERE: &[(&str, &str)] = &[
     (concat!("FIX", "ME"), "fix it or file an issue"),
     (concat!("XX", "X"), "fix it or file an issue"),
 ];
+/// Names of types that do not say of what they are.
+const VAGUE_TYPES: [&str; 5] = ["Place", "Held", "Found", "Asked", "Way"];
 /// `rig` is for tests: it counts allocations, and writes down what was skipped.
 const WORLDLY: &[&str] = &[
     "live", "region", "sockets", "preload", "trapeze", "terminal", "bench", "command", "capi",
@@ -123,6 +125,9 @@ fn line_problems(owner: &str, line: &str, product: bool, mut report: impl FnMut(
             report(format!("{word}: {instead}"));
         }
     }
+    if let Some(name) = vague_type(line) {
+        report(format!("a type `{name}`: name it by what it is of"));
+    }
     let comment = line.trim_start().starts_with("//");
     let own_hasher = line.contains("BuildHasherDefault");
     if product && !comment && !own_hasher && !WORLDLY.contains(&owner) {
@@ -134,6 +139,14 @@ fn line_problems(owner: &str, line: &str, product: bool, mut report: impl FnMut(
     if is_unsafe && !comment && product && !UNSAFE_ALLOWED.contains(&owner) && owner != "xtask" {
         report("unsafe belongs to endpoint, live, region and capi".to_string());
     }
+}
+
+fn vague_type(line: &str) -> Option<&str> {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let words: Vec<&str> = line.split(|c| !is_word(c)).filter(|word| !word.is_empty()).collect();
+    let defines = |word: &str| ["struct", "enum", "type", "trait"].contains(&word);
+    let mut pairs = words.windows(2).filter(|pair| defines(pair[0]));
+    pairs.find(|pair| VAGUE_TYPES.contains(&pair[1])).map(|pair| pair[1])
 }
 
 /// Functions that are too long: their first line and their length.
@@ -161,6 +174,17 @@ mod tests {
         assert!(is_named_twice("crates/a/src/b/mod.rs"));
         let others = ["crates/a/src/b.rs", "crates/a/src/b/c.rs", "crates/a/tests/common/mod.rs"];
         assert!(!others.into_iter().any(is_named_twice));
+    }
+
+    #[test]
+    fn a_type_is_named_by_what_it_is_of() {
+        let names = [
+            "pub(crate) struct Held<'a> {",
+            "type Place = u8;",
+            "struct HeldLock;",
+            "fn found() {",
+        ];
+        assert_eq!(names.map(vague_type), [Some("Held"), Some("Place"), None, None]);
     }
 
     #[test]

@@ -53,13 +53,13 @@ struct Importer {
 
 /// A request to an importer.
 #[derive(Clone, Copy)]
-struct Asked<'a> {
+struct ImportRequest<'a> {
     op: u16,
     body: &'a [u8],
     data: Option<&'a Frame>,
 }
 
-impl Asked<'_> {
+impl ImportRequest<'_> {
     fn is_change(&self) -> bool {
         matches!(self.op, WRITE | CHANGE)
     }
@@ -94,7 +94,8 @@ impl Client {
             let ids: Vec<u8> = some.iter().flat_map(|file| file.0.to_le_bytes()).collect();
             let mut frame = alloc(&self.cx, ids.len()).await;
             frame.copy_from_slice(&ids);
-            let asked = Asked { op: CHECK_LISTED, body: &body, data: Some(&frame.freeze()) };
+            let asked =
+                ImportRequest { op: CHECK_LISTED, body: &body, data: Some(&frame.freeze()) };
             let compared: Compared = self.ask(import, asked).await?;
             let is_told = |at: &usize| compared.files[at / 64] >> (at % 64) & 1 == 1;
             listed.files.extend((0..some.len()).filter(is_told).map(|at| some[at]));
@@ -121,7 +122,7 @@ impl Client {
         let change = changed(import, user, bytes);
         let frame = self.frame(bytes, user, fill).await;
         let body = Written { change, file, offset }.encode();
-        self.ask::<Said>(import, Asked { op: WRITE, body: &body, data: Some(&frame) })
+        self.ask::<Said>(import, ImportRequest { op: WRITE, body: &body, data: Some(&frame) })
             .await
             .map(drop)
     }
@@ -133,7 +134,7 @@ impl Client {
         let body = changed(import, user, message.len()).encode();
         let copy = |into: &mut [u8]| into.copy_from_slice(&message);
         let frame = self.frame(message.len(), user, copy).await;
-        self.ask::<Said>(import, Asked { op: CHANGE, body: &body, data: Some(&frame) })
+        self.ask::<Said>(import, ImportRequest { op: CHANGE, body: &body, data: Some(&frame) })
             .await
             .map(drop)
     }
@@ -189,11 +190,11 @@ impl Client {
     }
 
     async fn call(&self, import: u32, op: u16, body: &impl Message) -> Result<bool, Errno> {
-        let asked = Asked { op, body: &body.encode(), data: None };
+        let asked = ImportRequest { op, body: &body.encode(), data: None };
         self.ask::<Said>(import, asked).await.map(|said| said.yes)
     }
 
-    async fn ask<T: Message>(&self, import: u32, asked: Asked<'_>) -> Result<T, Errno> {
+    async fn ask<T: Message>(&self, import: u32, asked: ImportRequest<'_>) -> Result<T, Errno> {
         let begun = self.cx.now();
         let mut lost_since = None;
         loop {
@@ -222,7 +223,7 @@ impl Client {
     async fn call_once<T: Message>(
         &self,
         to: NodeId,
-        asked: Asked<'_>,
+        asked: ImportRequest<'_>,
     ) -> Result<Result<T, Errno>, CallError> {
         let is_change = asked.is_change();
         let data = asked.data.map(|frame| self.cx.piece(frame.clone()));

@@ -137,9 +137,9 @@ struct Made {
     file: FileId,
 }
 
-/// An operation in flight: what its reply is kept as.
+/// What the reply of an operation in flight is kept as.
 #[derive(Clone, Debug)]
-enum Asked {
+enum ReplyUse {
     Nothing,
     Directory,
     /// A file that is looked up later.
@@ -160,7 +160,7 @@ pub struct Bench {
     setup: Setup,
     world: World,
     random: Random,
-    asked: BTreeMap<u64, Asked>,
+    asked: BTreeMap<u64, ReplyUse>,
     next: u64,
     in_flight: u64,
     directories: Vec<FileId>,
@@ -238,48 +238,48 @@ impl Bench {
         self.world.ask(client, request).expect("a client that runs and has room");
     }
 
-    fn any(&mut self, kind: Kind) -> (FileOp, Asked) {
+    fn any(&mut self, kind: Kind) -> (FileOp, ReplyUse) {
         match kind {
             Kind::Directories => self.make_directory(),
             Kind::Creates => {
                 let (op, parent, name) = self.make_file();
-                (op, Asked::File(parent, name))
+                (op, ReplyUse::File(parent, name))
             }
             Kind::Lookups => {
                 let Made { parent, name, .. } = self.random.pick(&self.files).clone();
-                (FileOp::Lookup { parent, name }, Asked::Nothing)
+                (FileOp::Lookup { parent, name }, ReplyUse::Nothing)
             }
             Kind::Mixed => self.any_of_mix(),
         }
     }
 
-    fn any_of_mix(&mut self) -> (FileOp, Asked) {
+    fn any_of_mix(&mut self) -> (FileOp, ReplyUse) {
         match self.random.below(100) {
             0..60 => self.any(Kind::Lookups),
             60..85 => {
                 let file = self.random.pick(&self.files).file;
-                (FileOp::GetAttr { file, handle: None }, Asked::Nothing)
+                (FileOp::GetAttr { file, handle: None }, ReplyUse::Nothing)
             }
             85..89 if !self.to_remove.is_empty() => {
                 let at = self.random.index(self.to_remove.len());
                 let Made { parent, name, .. } = self.to_remove.swap_remove(at);
-                (synced(FileOp::Unlink { parent, name }), Asked::Nothing)
+                (synced(FileOp::Unlink { parent, name }), ReplyUse::Nothing)
             }
             99 => {
                 let (op, _) = self.make_directory();
-                (op, Asked::Nothing)
+                (op, ReplyUse::Nothing)
             }
             _ => {
                 let (op, parent, name) = self.make_file();
-                (op, Asked::ToRemove(parent, name))
+                (op, ReplyUse::ToRemove(parent, name))
             }
         }
     }
 
-    fn make_directory(&mut self) -> (FileOp, Asked) {
+    fn make_directory(&mut self) -> (FileOp, ReplyUse) {
         let parent = *self.random.pick(&self.directories);
         let name = format!("directory{}", self.next).into_bytes().into();
-        (synced(FileOp::MakeDirectory { parent, name, mode: 0o755 }), Asked::Directory)
+        (synced(FileOp::MakeDirectory { parent, name, mode: 0o755 }), ReplyUse::Directory)
     }
 
     fn make_file(&mut self) -> (FileOp, FileId, Name) {
@@ -310,15 +310,15 @@ impl Bench {
         }
     }
 
-    fn keep(&mut self, asked: Asked, reply: FileReply) {
+    fn keep(&mut self, asked: ReplyUse, reply: FileReply) {
         let made = |parent, name, Attr { file, .. }| Made { parent, name, file };
         match (asked, reply) {
-            (Asked::Nothing, _) => {}
-            (Asked::Directory, FileReply::Entry(attr)) => self.directories.push(attr.file),
-            (Asked::File(parent, name), FileReply::Entry(attr)) => {
+            (ReplyUse::Nothing, _) => {}
+            (ReplyUse::Directory, FileReply::Entry(attr)) => self.directories.push(attr.file),
+            (ReplyUse::File(parent, name), FileReply::Entry(attr)) => {
                 self.files.push(made(parent, name, attr));
             }
-            (Asked::ToRemove(parent, name), FileReply::Entry(attr)) => {
+            (ReplyUse::ToRemove(parent, name), FileReply::Entry(attr)) => {
                 self.to_remove.push(made(parent, name, attr));
             }
             (asked, reply) => panic!("{asked:?} has the reply {reply:?}"),

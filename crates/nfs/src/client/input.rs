@@ -16,8 +16,8 @@ const RECORD_BYTES_MAX: usize = REPLY_HEAD_BYTES_MAX + IO_BYTES_MAX;
 #[error("a reply of more than {RECORD_BYTES_MAX} bytes")]
 pub struct RecordTooLong;
 
-/// Where a record is.
-pub(super) enum Place {
+/// A record, by where it is.
+pub(super) enum Record {
     Received(Range<usize>),
     Joined,
 }
@@ -60,24 +60,24 @@ impl Input {
         }
     }
 
-    pub(super) fn next_record(&mut self) -> Result<Option<Place>, RecordTooLong> {
+    pub(super) fn next_record(&mut self) -> Result<Option<Record>, RecordTooLong> {
         while let Some((is_last, fragment)) = self.fragment()? {
             if is_last && self.fragments.is_empty() {
-                return Ok(Some(Place::Received(fragment)));
+                return Ok(Some(Record::Received(fragment)));
             }
             self.fragments.extend_from_slice(&self.buffer[fragment]);
             if is_last {
                 self.joined = std::mem::take(&mut self.fragments);
-                return Ok(Some(Place::Joined));
+                return Ok(Some(Record::Joined));
             }
         }
         Ok(None)
     }
 
-    pub(super) fn bytes(&self, place: &Place) -> &[u8] {
+    pub(super) fn bytes(&self, place: &Record) -> &[u8] {
         match place {
-            Place::Received(range) => &self.buffer[range.clone()],
-            Place::Joined => &self.joined,
+            Record::Received(range) => &self.buffer[range.clone()],
+            Record::Joined => &self.joined,
         }
     }
 
