@@ -1,7 +1,10 @@
-//! The compiler of the programs of tests, as Cargo calls it (`RUSTC_WRAPPER`).
+//! The compiler of the workspace's crates while its tests are built, as Cargo calls it (`RUSTC_WORKSPACE_WRAPPER`).
 //!
 //! Code of tests runs for seconds in all; optimised as the crates that it tests, it takes four times as long to build.
 //! A profile of Cargo's cannot tell a crate from its tests.
+//!
+//! Clippy is the compiler with more lints: where nothing is optimised it builds, so that no crate is read twice. What it
+//! builds has no optimised MIR, so crates that are optimised are compiled first and then linted without code.
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -9,11 +12,10 @@ use std::process::{Command, ExitCode};
 /// Set where this program is called as a compiler.
 const MARK: &str = "TRAPEZE_BUILDS_TESTS";
 
-/// Has `build` call this program as its compiler, unless there is a wrapper already.
+/// Has `build` call this program as the compiler of our own crates.
 pub fn wrap(build: &mut Command) {
-    let own = std::env::current_exe().ok().filter(|_| std::env::var_os("RUSTC_WRAPPER").is_none());
-    if let Some(own) = own {
-        build.env("RUSTC_WRAPPER", own).env(MARK, "1");
+    if let Ok(own) = std::env::current_exe() {
+        build.env("RUSTC_WORKSPACE_WRAPPER", own).env(MARK, "1");
     }
 }
 
@@ -23,32 +25,93 @@ pub fn run(arguments: &[String]) -> Option<ExitCode> {
     if std::env::var_os(MARK).is_none() || Path::new(compiler).file_stem()? != "rustc" {
         return None;
     }
-    let status = Command::new(compiler).args(options).args(added(options)).status();
-    let code = match status {
-        Ok(status) => status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1),
-        Err(error) => {
-            eprintln!("xtask: {compiler}: {error}");
-            1
-        }
-    };
-    Some(ExitCode::from(code))
+    let mut codes = calls(compiler, options).into_iter().map(|call| execute(&call));
+    let failed = codes.find(|code| *code != 0);
+    Some(ExitCode::from(failed.unwrap_or_default()))
 }
 
-/// Options behind the others, which have precedence.
-fn added(options: &[String]) -> &'static [&'static str] {
-    let is_test = options.iter().any(|option| option == "--test");
-    if is_test { &["-C", "opt-level=0"] } else { &[] }
+fn execute(call: &[String]) -> u8 {
+    match Command::new(&call[0]).args(&call[1..]).status() {
+        Ok(status) => status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1),
+        Err(error) => {
+            eprintln!("xtask: {}: {error}", call[0]);
+            1
+        }
+    }
+}
+
+/// What is run where Cargo would run a compiler with these options.
+fn calls(compiler: &str, options: &[String]) -> Vec<Vec<String>> {
+    let plain = |more: &[&str]| -> Vec<String> {
+        let more = more.iter().map(|option| option.to_string());
+        [compiler.to_string()].into_iter().chain(options.iter().cloned()).chain(more).collect()
+    };
+    let has = |option: &str| options.iter().any(|its| its == option);
+    let is_build = options.iter().any(|option| option.starts_with("--emit="));
+    // The later option has precedence.
+    let slow: &[&str] = if has("--test") { &["-C", "opt-level=0"] } else { &[] };
+    let optimised = options.iter().any(|option| option.starts_with("opt-level="));
+    if !is_build {
+        vec![plain(&[])]
+    } else if has("--test") || !optimised {
+        vec![linting(compiler, plain(slow))]
+    } else {
+        // Clippy tells the compiler's warnings too.
+        vec![plain(&["--cap-lints=allow"]), linting(compiler, without_code(plain(&[])))]
+    }
+}
+
+/// Clippy in place of the compiler, which it is given as its first argument.
+fn linting(compiler: &str, call: Vec<String>) -> Vec<String> {
+    let clippy = Path::new(compiler).with_file_name("clippy-driver");
+    [clippy.to_string_lossy().into_owned()].into_iter().chain(call).collect()
+}
+
+/// The same call without code. What it writes lies beside what the compiler wrote, and Cargo is not told of it.
+fn without_code(call: Vec<String>) -> Vec<String> {
+    let mut is_folder = false;
+    let changed = call.into_iter().map(|option| {
+        let was_folder = std::mem::replace(&mut is_folder, option == "--out-dir");
+        match option.split_once('=') {
+            _ if was_folder => format!("{option}/lints"),
+            Some(("--emit", _)) => "--emit=metadata".to_string(),
+            Some(("--json", kinds)) => format!("--json={}", kinds.replace(",artifacts", "")),
+            _ => option,
+        }
+    });
+    changed.collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn called(line: &str) -> Vec<String> {
+        let options: Vec<String> = line.split(' ').map(String::from).collect();
+        calls("/bin/rustc", &options).iter().map(|call| call.join(" ")).collect()
+    }
+
     #[test]
-    fn only_programs_of_tests_are_built_without_optimisation() {
-        let options = |line: &str| line.split(' ').map(String::from).collect::<Vec<_>>();
-        assert_eq!(added(&options("--test -C opt-level=2")), ["-C", "opt-level=0"]);
-        assert!(added(&options("--crate-type lib -C opt-level=2")).is_empty());
+    fn programs_of_tests_are_built_without_optimisation_and_linted_in_one_call() {
+        let test = "--emit=dep-info,link --test -C opt-level=2";
+        let expected = format!("/bin/clippy-driver /bin/rustc {test} -C opt-level=0");
+        assert_eq!(called(test), [expected]);
+        let plain = "--emit=dep-info,link --crate-type bin";
+        assert_eq!(called(plain), [format!("/bin/clippy-driver /bin/rustc {plain}")]);
+    }
+
+    #[test]
+    fn what_is_optimised_is_built_by_the_compiler_and_then_linted() {
+        let lib = "--json=diagnostic-rendered-ansi,artifacts,future-incompat --emit=dep-info,metadata,link \
+                   -C opt-level=2 --out-dir /t/deps -L /t/deps";
+        let lints = "--json=diagnostic-rendered-ansi,future-incompat --emit=metadata -C opt-level=2 \
+                     --out-dir /t/deps/lints -L /t/deps";
+        let expected = [
+            format!("/bin/rustc {lib} --cap-lints=allow"),
+            format!("/bin/clippy-driver /bin/rustc {lints}"),
+        ];
+        assert_eq!(called(lib), expected);
+        assert_eq!(called("- --print=cfg"), ["/bin/rustc - --print=cfg"], "a question");
     }
 
     #[test]

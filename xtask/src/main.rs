@@ -26,7 +26,7 @@ cargo xtask COMMAND
   test [WORD ...]
            everything that must hold before a change lands: tidy, all tests, examples,
            model checking, fresh simulated seeds; 15 minutes on 2 cores. With words: only
-           what has one of them in its name, as in `test stripe/scrub lints`
+           what has one of them in its name, as in `test stripe/scrub nfs`
   tidy     formatting, lints, layers, circles, licences, limits of size: seconds
   soak     the long counts: simulated hours, crash rounds, planted bugs (an hour or two)
   planted  tests that must fail, each with the planted bug that it is there to notice

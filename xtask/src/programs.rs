@@ -18,17 +18,19 @@ const RUN_TRAPEZE: [&str; 3] = ["capi", "command", "preload"];
 /// Suites that run programs which Cargo may build after them.
 const AFTER_ALL: [&str; 1] = ["trapeze/all"];
 
-/// Builds all tests of the workspace. The jobs of each program are added as soon as it is linked.
-pub fn build(pool: &Pool) -> Result<(), String> {
-    let mut build = nicely(command(
-        "cargo test --workspace --locked --no-run --message-format=json-render-diagnostics",
-    ));
+/// Builds all tests of the workspace, with lints. The jobs of each program are added as soon as it is linked. The number
+/// of warnings, which are printed.
+pub fn build(pool: &Pool) -> Result<usize, String> {
+    let mut build =
+        nicely(command("cargo test --workspace --locked --no-run --message-format=json"));
     compiler::wrap(&mut build);
     let child = build.stdout(Stdio::piped()).spawn();
     let mut child = child.map_err(|error| format!("cargo cannot start: {error}"))?;
     let told = BufReader::new(child.stdout.take().expect("it is a pipe"));
     let lines = told.lines().map_while(Result::ok);
+    let mut warnings = 0;
     let messages = lines.filter_map(|line| serde_json::from_str(&line).ok());
+    let messages = messages.inspect(|message| warnings += usize::from(print_warning(message)));
     let later =
         add_linked(messages, |program| program.jobs().into_iter().for_each(|job| pool.add(job)));
     let status = child.wait().map_err(|error| format!("cargo: {error}"))?;
@@ -36,7 +38,14 @@ pub fn build(pool: &Pool) -> Result<(), String> {
         return Err("the tests do not build".to_string());
     }
     later.iter().flat_map(Program::jobs).for_each(|job| pool.add(job));
-    Ok(())
+    Ok(warnings)
+}
+
+/// Prints what the compiler says of a crate; whether it says something.
+fn print_warning(message: &Value) -> bool {
+    let rendered = message["message"]["rendered"].as_str();
+    rendered.iter().for_each(|text| eprint!("{text}"));
+    rendered.is_some()
 }
 
 /// Gives each program of tests to `add` when it and what it runs are linked; those that run what may be built last are
@@ -192,6 +201,13 @@ mod tests {
         assert_eq!(*added.borrow(), ["live/links", "command/links"]);
         assert!(later.is_empty());
         assert_eq!(add_linked([tests].into_iter(), add).len(), 1, "never linked: after the build");
+    }
+
+    #[test]
+    fn a_warning_is_told_from_what_else_cargo_says() {
+        let warning = r#"{"reason":"compiler-message","message":{"rendered":"warning: unused\n"}}"#;
+        assert!(print_warning(&message(warning)));
+        assert!(!print_warning(&message(LINE)));
     }
 
     /// This program stands for one whose tests are processes.

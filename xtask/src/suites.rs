@@ -1,5 +1,6 @@
 //! The suites of tests, short and long.
 
+use crate::compiler;
 use crate::planted::planted;
 use crate::pool::{self, Job, Pool};
 use crate::programs;
@@ -22,8 +23,10 @@ pub fn test(words: &[String]) -> Result<(), String> {
     let clocks = Clocks::now();
     println!("\n== building all tests, and running them");
     let (built, done) = pool::run_all(words, |pool| build(pool, &clocks));
-    if let Err(problem) = built {
-        suites.note("tests of all crates", Err(problem));
+    match built {
+        Err(problem) => suites.note("tests of all crates", Err(problem)),
+        Ok(0) => suites.note("lints", Ok(())),
+        Ok(warnings) => suites.note("lints", Err(format!("{warnings} warnings, printed above"))),
     }
     println!();
     report::lines(&done).iter().for_each(|line| println!("{line}"));
@@ -32,10 +35,11 @@ pub fn test(words: &[String]) -> Result<(), String> {
     suites.finish()
 }
 
-/// Builds all tests, beside those that are built already. Then the lane runs what needs Cargo's lock on the target
-/// folder, as the build did, and the others what computes: loom, fresh seeds and the tests of plain structs.
-fn build(pool: &Pool, clocks: &Clocks) -> Result<(), String> {
-    programs::build(pool)?;
+/// Builds all tests, beside those that are built already; the number of warnings. Then the lane runs what needs Cargo's
+/// lock on the target folder, as the build did, and the others what computes: loom, fresh seeds and the tests of plain
+/// structs.
+fn build(pool: &Pool, clocks: &Clocks) -> Result<usize, String> {
+    let warnings = programs::build(pool)?;
     println!("   all tests are built: {}", clocks.told());
     pool.add(Job { is_suite: true, ..Job::of_one(LOOM, loom()) });
     for (experiment, count) in FRESH_SEEDS {
@@ -43,10 +47,10 @@ fn build(pool: &Pool, clocks: &Clocks) -> Result<(), String> {
         pool.add(Job::of_one(seeds_of(experiment), seeds("debug", experiment, &which)?));
     }
     pool.complete();
-    let documented = command("cargo test --workspace --locked --doc --quiet --no-fail-fast");
+    let mut documented = command("cargo test --workspace --locked --doc --quiet --no-fail-fast");
+    compiler::wrap(&mut documented);
     pool.run_now(Job { is_suite: true, ..Job::of_one("documentation", documented) });
-    pool.run_now(Job::of_one("lints", tidy::lints()));
-    Ok(())
+    Ok(warnings)
 }
 
 /// The long counts.

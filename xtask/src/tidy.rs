@@ -29,6 +29,6 @@ pub fn sources() -> Result<(), String> {
     Err(format!("{} problems, listed above", problems.len()))
 }
 
-pub fn lints() -> Command {
+fn lints() -> Command {
     command("cargo clippy --workspace --all-targets --quiet -- -D warnings")
 }

@@ -2,7 +2,7 @@
 //!
 //! `guest/` has how the guest is made of what Debian installs, and what runs in it.
 
-use crate::common::{Up, ended_by_signals, lacks, program, text, trapeze};
+use crate::common::{Up, ended_by_signals, lacks, program, soaks, text, trapeze};
 use crate::filter::{summed, three_managers};
 use rig::{lacking, skip};
 use std::io::{BufRead, BufReader};
@@ -114,7 +114,8 @@ fn suite(
 ) -> Vec<String> {
     let job = guest_dir().join("suite.py");
     let mut command = network.command(guest_dir().join("boot.sh"));
-    let argument = format!("7:{tests}");
+    let share = if soaks() { 1 } else { 2 };
+    let argument = format!("7:{tests}:{share}");
     command.args([text(guest), "tap", CLIENT, SERVER, PORT, "/", text(&job), &argument]);
     let mut qemu = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut lines = Vec::new();

@@ -1,7 +1,9 @@
 #!/bin/bash
 # serve.sh OUT NFS MOUNT: a guest of build.sh whose kernel serves NFS, at these two ports of 127.0.0.1.
 set -euo pipefail
-exec timeout 300 qemu-system-x86_64 -accel tcg,thread=multi,tb-size=256 -cpu max -smp 2 -m 1024 -nographic \
+# The guest ends with whatever started it, however that ends.
+exec setpriv --pdeathsig KILL timeout -s KILL 400 setpriv --pdeathsig KILL \
+  qemu-system-x86_64 -accel tcg,thread=multi,tb-size=256 -cpu max -smp 2 -m 1024 -nographic \
   -no-reboot -nodefaults -no-user-config -serial stdio -kernel "$1/vmlinux" -initrd "$1/initrd.gz" \
   -netdev "user,id=net,hostfwd=tcp:127.0.0.1:$2-:2049,hostfwd=tcp:127.0.0.1:$3-:20048" \
   -device virtio-net-pci,netdev=net,romfile= \
