@@ -128,12 +128,12 @@ impl Toolchain {
 const LOOM: &str = "ring order, model-checked";
 /// Fresh seeds among the tests: a number and no time, so that a busy machine runs as many as a quiet one.
 const FRESH_SEEDS: [(&str, u64); 6] = [
-    ("several-managers", 5),
-    ("long-files", 9),
-    ("network-memory", 14),
-    ("two-mounts", 9),
-    ("one-mount", 18),
-    ("power-cuts", 28),
+    ("several-managers", 3),
+    ("long-files", 4),
+    ("network-memory", 6),
+    ("two-mounts", 4),
+    ("one-mount", 8),
+    ("power-cuts", 12),
 ];
 /// Run with fresh seeds for 400 seconds each in a soak.
 const EXPERIMENTS: [&str; 25] = [

@@ -10,13 +10,13 @@ fn experiment(faults: Faults, seconds: u64) -> Experiment {
 }
 
 fn outcome(seed: u64, flaw: Flaw, faults: Faults) -> Outcome {
-    run(seed, &experiment(faults, 20), &roles(flaw), Trace::default())
+    run(seed, &experiment(faults, 8), &roles(flaw), Trace::default())
 }
 
 #[test]
 fn a_right_file_system_passes_with_and_without_trouble() {
     for faults in [Faults::NONE, Faults::default()] {
-        for seed in 0..3 {
+        for seed in 0..2 {
             let outcome = outcome(seed, Flaw::None, faults);
             println!("seed {seed}: {outcome}");
             assert_eq!(outcome.violations, Vec::<String>::new(), "seed {seed}");
