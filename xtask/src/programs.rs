@@ -18,8 +18,8 @@ const RUN_TRAPEZE: [&str; 3] = ["capi", "command", "preload"];
 /// Suites that run programs which Cargo may build after them.
 const AFTER_ALL: [&str; 1] = ["trapeze/all"];
 
-/// Builds all tests of the workspace, with lints. The jobs of each program are added as soon as it is linked. The number
-/// of warnings, which are printed.
+/// Builds all tests of the workspace, with lints. The jobs of each program are added as soon as it is linked. Warnings
+/// are printed; how many there were.
 pub fn build(pool: &Pool) -> Result<usize, String> {
     let mut build =
         nicely(command("cargo test --workspace --locked --no-run --message-format=json"));
