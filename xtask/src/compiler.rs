@@ -3,8 +3,8 @@
 //! Code of tests runs for seconds in all; optimised as the crates that it tests, it takes four times as long to build.
 //! A profile of Cargo's cannot tell a crate from its tests.
 //!
-//! Clippy is the compiler with more lints: where nothing is optimised it builds, so that no crate is read twice. Its MIR
-//! is not optimised, so crates that are optimised are compiled first and then linted without code.
+//! Clippy is the compiler with more lints: where nothing is optimised it builds, so that no crate is read twice. Its
+//! MIR is not optimised, so crates that are optimised are compiled first and then linted without code.
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
