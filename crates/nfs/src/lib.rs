@@ -18,6 +18,7 @@
 //! | [`exports`] | who may mount what, and as whom | |
 //! | [`replies`] | the duplicate-request cache | RFC 1813 section 4.5 |
 //! | [`server`] | a call as what it asks of the front ring | RFC 1813 section 3.3 |
+//! | [`start`] | what a server reads and writes before it serves | |
 //! | [`front`] | connections, their calls, and what they may hold | RFC 1813 section 4 |
 //! | [`filter`] | one address for many managers: which of them executes a call | |
 //! | [`client`] | the other end: calls as bytes, replies by xid | RFC 1813 section 4 |
@@ -43,5 +44,6 @@ pub mod record;
 pub mod replies;
 pub mod rpc;
 pub mod server;
+pub mod start;
 pub mod v3;
 pub mod xdr;

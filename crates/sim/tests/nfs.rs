@@ -29,11 +29,31 @@ const LOCKS: &str = "
     pauses_per_minute = 0
     partitions_per_minute = 0";
 
+/// Many clients that list what changes, and nothing fails.
+const LISTINGS: &str = "
+    [shape]
+    servers = 1
+    disks = 1
+    mounts = 1
+    workers = 1
+    shared_files = 1
+    file_kib = 16
+    [nfs]
+    machines = 4
+    applications = 4
+    lockers = 0
+    losses_per_minute = 0
+    [faults]
+    kills_per_minute = 0
+    power_cuts_per_minute = 0
+    pauses_per_minute = 0
+    partitions_per_minute = 0";
+
 /// Most seeds to look for one bug.
 const SEEDS_MAX: u64 = 10;
 
 /// Bugs that they notice, where, and the first seed to look at: those before it were clean.
-const FOUND: [(Bug, &str, u64); 19] = [
+const FOUND: [(Bug, &str, u64); 20] = [
     (Bug::ChangeDuplicated, NFS_CLIENTS, 1),
     (Bug::CallsMistaken, NFS_CLIENTS, 1),
     (Bug::EntrySkipped, NFS_CLIENTS, 1),
@@ -44,7 +64,8 @@ const FOUND: [(Bug, &str, u64); 19] = [
     (Bug::GuardIgnored, NFS_CLIENTS, 1),
     (Bug::ExclusiveTwice, NFS_CLIENTS, 1),
     (Bug::SourceNameKept, NFS_CLIENTS, 1),
-    (Bug::ListingKept, NFS_CLIENTS, 13),
+    (Bug::ListingKept, LISTINGS, 2),
+    (Bug::SyncNotWaitedFor, NFS_POWER_CUTS, 3),
     (Bug::PartNotFinished, NFS_MANAGERS, 1),
     (Bug::StaleTableAccepted, NFS_MANAGERS, 1),
     (Bug::PreparedShown, NFS_MANAGERS, 1),

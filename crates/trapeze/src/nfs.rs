@@ -19,12 +19,12 @@ use crate::machine::{self, Running, Setup};
 use crate::serve::{self, ServeError};
 use crate::stopper::Stopper;
 use crate::waiting;
-use kept::Kept;
 use nfs::exports::Exports;
 use nfs::filter::Forwarder;
 use nfs::front::Front;
 use nfs::portmap::{self, Service, TCP, UDP};
 use nfs::server::Server;
+use nfs::start::Started;
 use nfs::{mount, nlm, nsm, v3};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sockets::ListenError;
@@ -242,7 +242,7 @@ fn serve_on(
     running: &mut Running,
     volume: VolumeId,
     bound: Bound,
-    kept: Kept,
+    kept: Started,
     filters: Option<NodeId>,
 ) -> Result<Serving, ServeError> {
     let Bound { sockets, services, exports, registration, .. } = bound;

@@ -1,6 +1,6 @@
 //! A manager that is away holds up only the operations on its own sites.
 
-use crate::common::array::{Array, FIRST, directories};
+use crate::common::array::{Array, FIRST};
 use crate::common::cluster::WHO;
 use crate::common::{Output, ROOT};
 use names::How;
@@ -12,13 +12,7 @@ use wire::{Errno, NodeId};
 fn a_manager_that_is_away_stops_its_own_sites_only() {
     let mut array = Array::spread(3, 2);
     let (client, other) = (array.client(0), array.client(1));
-    let one = client.clone();
-    let made = array.run_client(0, async move { directories(&one).await });
-    let sites = array.seats[0].handle.as_ref().unwrap().sites();
-    let at = |manager: u16| {
-        made.iter().find(|(_, d)| sites.manager_of(*d) == NodeId(manager)).cloned().unwrap()
-    };
-    let (here, there, away) = (at(1), at(2), at(3));
+    let [here, there, away] = array.one_of_each(0, &client);
     array.kill(2);
     // More than there are tasks that serve.
     let stuck: Vec<_> = (0..100)
@@ -50,14 +44,8 @@ fn a_manager_that_is_away_stops_its_own_sites_only() {
 fn a_client_goes_on_while_many_of_its_calls_wait_for_one_manager() {
     let mut array = Array::spread(3, 1);
     let client = array.client(0);
-    let one = client.clone();
-    let made = array.run_client(0, async move { directories(&one).await });
-    let sites = array.seats[0].handle.as_ref().unwrap().sites();
-    let at = |manager| {
-        let mut all = made.iter().map(|(_, d)| *d);
-        all.find(|d| sites.manager_of(*d) == NodeId(manager))
-    };
-    let (here, there, away) = (at(1).unwrap(), at(2).unwrap(), at(3).unwrap());
+    let [here, there, away] = array.one_of_each(0, &client);
+    let (here, there, away) = (here.1, there.1, away.1);
     array.kill(2);
     let create = |parent, i: usize| {
         let (one, name) = (client.clone(), format!("f{i}"));

@@ -1,7 +1,7 @@
 //! Sites that move between managers: with all that is open and locked there, and whole.
 
 use crate::common::Output;
-use crate::common::array::{Array, FIRST, Seat, directories, directory_elsewhere};
+use crate::common::array::{Array, FIRST, Seat, directory_elsewhere};
 use crate::common::cluster::WHO;
 use names::{Client, How, Plus, READ, WRITE};
 use node::rings::{Lock, LockKind};
@@ -24,14 +24,7 @@ fn a_site_moves_with_what_is_open_and_locked_in_it() {
         holder.lock(f, 3, false, LOCK).await.unwrap();
         (d, f)
     });
-    let keeper = one.clone();
-    let cx = array.net.nodes[2].cx().clone();
-    let keeping = array.begin(2, async move {
-        loop {
-            let _ = keeper.keep_alive().await;
-            cx.sleep(names::limits::KEEP_ALIVE_INTERVAL).await;
-        }
-    });
+    let keeping = keep(&array, 0, &one);
     array.give(0, d.site(), NodeId(2)).unwrap();
     array.run_client(1, async move {
         two.unlink(&WHO, d, b"f").await.unwrap();
@@ -238,14 +231,8 @@ fn a_site_that_comes_back_at_once_is_whole() {
 fn a_client_learns_where_a_site_is_although_it_knows_of_as_many_moves() {
     let mut array = Array::spread(3, 1);
     let client = array.client(0);
-    let one = client.clone();
-    let made = array.run_client(0, async move { directories(&one).await });
-    let sites = array.seats[0].handle.as_ref().unwrap().sites();
-    let at = |manager| {
-        let is_there = |d: &FileId| d.site() != 0 && sites.manager_of(*d) == NodeId(manager);
-        made.iter().map(|(_, d)| *d).find(is_there).unwrap()
-    };
-    let (first, second) = (at(1), at(2));
+    let [first, second, _third] = array.one_of_each(0, &client);
+    let (first, second) = (first.1, second.1);
     array.turns(6_000);
     let one = client.clone();
     array.run_client(0, async move { one.keep_alive().await.unwrap() });

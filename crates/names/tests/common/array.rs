@@ -130,6 +130,23 @@ impl Array {
         self.replace_store(at, MemoryBackend::with(backend.contents()), logs);
     }
 
+    /// A client of this number makes directories: one at each manager, outside of the root's site, and its name.
+    pub fn one_of_each<const MANAGERS: usize>(
+        &mut self,
+        number: usize,
+        client: &Client,
+    ) -> [(String, FileId); MANAGERS] {
+        let maker = client.clone();
+        let made = self.run_client(number, async move { directories(&maker).await });
+        let sites = self.seats[0].handle.as_ref().unwrap().sites();
+        let of = |at: usize| {
+            let manager = NodeId(at as u16 + 1);
+            let is_there = |d: FileId| d.site() != ROOT.site() && sites.manager_of(d) == manager;
+            made.iter().find(|(_, d)| is_there(*d)).cloned().unwrap()
+        };
+        std::array::from_fn(of)
+    }
+
     /// Takes a backup as a client of this number, with all rows of each snapshot.
     pub fn back_up(&mut self, number: usize) -> Backup {
         let client = self.client(number);

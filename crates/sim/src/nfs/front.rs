@@ -6,18 +6,16 @@ use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use nfs::exports::parse;
 use nfs::filter::Forwarder;
 use nfs::front::{ConnectionId, Front};
-use nfs::handle::{KEY_ATTRIBUTE, Key};
-use nfs::locks::{Beginning, Kept};
+use nfs::handle::Key;
 use nfs::portmap::{TCP, UDP};
 use nfs::server::{Origin, Port, Server};
-use node::rings::{Caller, FileDone, FileOp, FileReply, FileRequest};
+use nfs::start::{Start, Started};
+use node::rings::{Caller, FileDone, FileReply, FileRequest};
 use std::rc::Rc;
-use wire::{Errno, FileId, NodeId, VolumeId};
+use wire::{Errno, NodeId, VolumeId};
 
 /// All of the volume, to all, as who they say they are.
 const EXPORTS: &str = "/ *(rw,no_root_squash)";
-/// The key of the volume's handles, which all incarnations of all fronts have.
-const KEY: Key = Key([0x5a; 16]);
 
 /// A node with a front.
 pub struct FrontMachine {
@@ -34,11 +32,10 @@ pub struct FrontMachine {
 /// Number of the operations of a start.
 const START: u64 = 1 << 60;
 
-/// The state of an incarnation. Before it serves, the list of clients with locks is read, and the new one is on stable
-/// storage, and so is the key of handles where managers need it.
+/// The state of an incarnation.
 enum State {
     Down,
-    Starting(u32, Start),
+    Starting(u32, Starting),
     Serving(u32, Serving),
 }
 
@@ -49,11 +46,9 @@ struct Serving {
     forwards: usize,
 }
 
-#[derive(Default)]
-struct Start {
-    kept: Option<Kept>,
-    /// Attributes of the root that are to be written, the last one first.
-    unwritten: Vec<(Box<[u8]>, Vec<u8>)>,
+struct Starting {
+    start: Start,
+    /// Its operation is under way.
     is_asked: bool,
 }
 
@@ -139,60 +134,43 @@ impl FrontMachine {
     fn start(&mut self, world: &mut World, boot: u32) {
         match self.state {
             State::Starting(its, _) | State::Serving(its, _) if its == boot => {}
-            _ => self.state = State::Starting(boot, Start::default()),
+            _ => self.state = State::Starting(boot, self.starting(world)),
         }
-        let (file, name) = (FileId::ROOT, self.attribute());
-        let State::Starting(_, start) = &mut self.state else { return };
-        if start.is_asked {
-            return;
+        let State::Starting(_, starting) = &mut self.state else { return };
+        if !starting.is_asked {
+            let op = starting.start.op();
+            let request = FileRequest { front: START, caller: Caller::default(), op };
+            starting.is_asked = world.ask(self.node, request).is_ok();
         }
-        let op = match (&start.kept, start.unwritten.last()) {
-            (None, _) => FileOp::GetXattr { file, name },
-            (Some(_), Some((name, value))) => {
-                let (name, value) = (name.clone(), value.clone().into());
-                FileOp::SetXattr { file, name, value, flags: 0 }
-            }
-            (Some(_), None) => FileOp::FsyncDirectory { file },
-        };
-        let request = FileRequest { front: START, caller: Caller::default(), op };
-        start.is_asked = world.ask(self.node, request).is_ok();
     }
 
-    fn attribute(&self) -> Box<[u8]> {
-        format!("trusted.nfs3.clients.{}", self.node.0).into_bytes().into()
+    /// Each would give the volume another key, so that only one that all read serves all.
+    fn starting(&self, world: &World) -> Starting {
+        let cx = world.machine(self.node).node.as_ref().expect("it is up").cx();
+        let mut fresh = [0; 16];
+        fresh[..8].copy_from_slice(&cx.random().to_le_bytes());
+        fresh[8..].copy_from_slice(&cx.random().to_le_bytes());
+        let attribute = format!("trusted.nfs3.clients.{}", self.node.0).into_bytes();
+        let start = Start::new(Key(fresh), Some(attribute.into()));
+        Starting { start, is_asked: false }
     }
 
     /// An operation of the start has ended; one that failed is asked for again.
     fn started(&mut self, world: &World, boot: u32, result: Result<FileReply, Errno>) {
-        let own = self.attribute();
-        let State::Starting(_, start) = &mut self.state else { return };
-        start.is_asked = false;
-        match (result, start.kept.is_some()) {
-            (Ok(FileReply::Bytes(bytes)), false) => {
-                let kept = Kept::decode(&bytes).expect("a list that a front wrote").restarted();
-                start.unwritten.push((own, kept.encode()));
-                start.kept = Some(kept);
-            }
-            (Err(Errno::ENODATA), false) => {
-                let key = self.filters.map(|_| (KEY_ATTRIBUTE.into(), KEY.0.to_vec()));
-                start.unwritten.extend(key);
-                start.kept = Some(Kept::default().restarted());
-            }
-            (Ok(_), true) if start.unwritten.pop().is_none() => {
-                let kept = start.kept.take().expect("as was just seen");
-                self.serve(world, boot, kept);
-            }
-            _ => {}
+        let State::Starting(_, starting) = &mut self.state else { return };
+        starting.is_asked = false;
+        if let Ok(Some(started)) = starting.start.done(result) {
+            self.serve(world, boot, started);
         }
     }
 
-    fn serve(&mut self, world: &World, boot: u32, kept: Kept) {
+    fn serve(&mut self, world: &World, boot: u32, started: Started) {
         let cx = world.machine(self.node).node.as_ref().expect("its operation has ended").cx();
         let exports = parse(EXPORTS).expect("good exports");
         let verifier = cx.incarnation().to_be_bytes();
-        let mut server = Server::new(self.volume, KEY, exports, verifier);
+        let mut server = Server::new(self.volume, started.key, exports, verifier);
         server.bugs = cx.bugs();
-        server.begin_locks(Beginning { attribute: Some(self.attribute()), kept });
+        server.begin_locks(started.locks);
         let (server, frames) = (Rc::new(server), cx.frames().clone());
         let (front, forwarder) = match self.filters {
             None => (Front::new(server, frames), None),

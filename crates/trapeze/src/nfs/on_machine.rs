@@ -1,10 +1,11 @@
 //! A server of NFS on a machine of the cluster, as a client on the machine's own node: a call crosses to no other
 //! thread on its way to the manager and the I/O server that are there.
 
-use super::kept::{self, Kept};
+use super::kept;
 use super::{Bound, Serving, serve_on};
 use crate::machine::Running;
 use crate::serve::{self, ServeError};
+use nfs::start::Started;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
@@ -35,7 +36,7 @@ fn serve_told(
     running: &mut Running,
     volume: VolumeId,
     bound: Bound,
-    kept: Kept,
+    kept: Started,
 ) -> Result<Serving, ServeError> {
     let at = bound.address();
     let serving = serve_on(running, volume, bound, kept, None)?;
@@ -44,7 +45,7 @@ fn serve_told(
 }
 
 /// Asks the manager for what is kept of the server until it answers; a refusal is told once.
-fn begin(running: &Running, bound: &Bound) -> Rc<RefCell<Option<Kept>>> {
+fn begin(running: &Running, bound: &Bound) -> Rc<RefCell<Option<Started>>> {
     let files = running.services.files.clone().expect("a machine that serves NFS is a client");
     let member = running.services.member.clone().expect("machines are members");
     let (cx, attribute) = (running.host.node().cx().clone(), bound.attribute());
