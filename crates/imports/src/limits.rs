@@ -28,6 +28,9 @@ pub const NAMES_AGAIN_MAX: usize = 1024;
 pub const LISTING_ATTEMPTS: u32 = 10;
 /// Pause between them.
 pub const LISTING_PAUSE: Duration = Duration::from_millis(100);
+/// How long an origin is believed to have no READDIRPLUS (NFS3ERR_NOTSUPP), unless its connection is made anew before:
+/// it may have been upgraded since, and one call in so long costs nothing.
+pub const NAMES_ONLY_SPAN: Duration = Duration::from_secs(600);
 /// Files of a listing that are compared by one request: a bit for each has room in the body of an answer.
 pub const LISTED_MAX: usize = 256;
 /// Files that a READDIRPLUS is to spare a GETATTR each: its answer is some 64 KiB long.

@@ -1,7 +1,10 @@
 //! The origin as the importer asks it: calls of NFS that wait for their replies.
 
 mod changing;
+mod gathering;
 mod listing;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use changing::{Made, NameIn, New, version_before};
 pub(crate) use listing::{Listed, Position};
@@ -33,8 +36,18 @@ pub struct Origin {
     counters: Counters,
     /// Bytes of a WRITE, at most, once the origin has said it.
     write_max: Cell<Option<u32>>,
-    /// It has no READDIRPLUS.
-    lists_names_only: Cell<bool>,
+    /// It has said that it has no READDIRPLUS.
+    names_only: Cell<Option<NamesOnly>>,
+    /// Names that a directory may have.
+    names_max: usize,
+}
+
+/// An answer of an origin without READDIRPLUS.
+#[derive(Clone, Copy, Debug)]
+struct NamesOnly {
+    at: Time,
+    /// Connections that had been lost until then.
+    reconnects: u64,
 }
 
 /// Calls and bytes so far.
@@ -101,7 +114,7 @@ impl Origin {
     ) -> Origin {
         let calls = Semaphore::new(cx, SESSION_CALLS_MAX);
         let (cx, away, log) = (cx.clone(), Cell::new(None), Box::new(log));
-        let (counters, write_max, lists_names_only) = Default::default();
+        let (counters, write_max, names_only) = Default::default();
         Origin {
             cx,
             session,
@@ -113,7 +126,8 @@ impl Origin {
             log,
             counters,
             write_max,
-            lists_names_only,
+            names_only,
+            names_max: NAMES_MAX,
         }
     }
 
@@ -138,6 +152,7 @@ impl Origin {
     /// The handle of the export is stale: it is mounted again.
     pub(crate) fn remount(&self) {
         self.session.borrow_mut().remount(self.cx.now());
+        self.names_only.set(None);
     }
 
     /// Why it is away, if it is.

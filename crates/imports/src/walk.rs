@@ -148,7 +148,7 @@ impl Service {
     }
 
     /// Asks for the part that begins with a wanted file, where that is known, or else the one behind the last; where it
-    /// begins. `None` where the directory has changed and has no such part.
+    /// begins. `None` where the directory has changed and has no such part, or the origin no such procedure.
     async fn next_part(
         &self,
         walk: &Walk,
@@ -161,7 +161,11 @@ impl Service {
             wanted.iter().find_map(before).unwrap_or(part.next)
         };
         let asked = self.cx.now();
-        let Some(part) = self.origin.part(handle, from).await? else { return Ok(None) };
+        let part = match self.origin.part_with_attributes(handle, from).await {
+            Err(Errno::EOPNOTSUPP) => None,
+            part => part?,
+        };
+        let Some(part) = part else { return Ok(None) };
         let (mut entries, mut before) = (BTreeMap::new(), from);
         for entry in part.entries {
             if let Some((handle, attributes)) = entry.known {

@@ -1,14 +1,14 @@
 //! Directories of the origin: names with handles and attributes, by READDIRPLUS; where the origin has none (RFC 1813
 //! section 3.3.17, NFS3ERR_NOTSUPP), names by READDIR, and a LOOKUP of each.
 
-use super::{Origin, failure};
+use super::gathering::{Entry, Gathering, Unlistable};
+use super::{NamesOnly, Origin, failure};
 use crate::limits::{
-    LISTING_ATTEMPTS, LISTING_BYTES, LISTING_PAUSE, NAMES_AGAIN_MAX, NAMES_AT_ONCE, NAMES_MAX,
+    LISTING_ATTEMPTS, LISTING_BYTES, LISTING_PAUSE, NAMES_AT_ONCE, NAMES_ONLY_SPAN,
 };
 use nfs::v3::{
     Args, DirOpArgs, Fattr, Handle, Outcome, Path, ReaddirArgs, ReaddirplusArgs, Results, Status,
 };
-use std::collections::BTreeSet;
 use wire::Errno;
 use wire::limits::NAME_BYTES_MAX;
 
@@ -24,15 +24,6 @@ pub(crate) struct Listed {
 pub(crate) struct Position {
     pub cookie: u64,
     pub verifier: [u8; 8],
-}
-
-/// One name of a part.
-pub(crate) struct Entry {
-    pub name: Vec<u8>,
-    /// Its handle and attributes, where the origin told both.
-    pub known: Option<(Vec<u8>, Fattr)>,
-    /// The position behind it.
-    pub cookie: u64,
 }
 
 /// One part of a directory.
@@ -63,9 +54,17 @@ impl Origin {
         Ok(Some(Listed { name: name.to_vec(), handle, attributes }))
     }
 
-    /// Whether listings come with attributes, as far as is known.
+    /// Whether listings come with attributes, as far as is known: an origin that was started anew may be a newer one.
     pub(crate) fn lists_attributes(&self) -> bool {
-        !self.lists_names_only.get()
+        self.names_only.get().is_none_or(|NamesOnly { at, reconnects }| {
+            let is_same = self.session.borrow().reconnects() == reconnects;
+            !is_same || self.cx.now() >= at + NAMES_ONLY_SPAN
+        })
+    }
+
+    fn lists_names_only(&self) {
+        let reconnects = self.session.borrow().reconnects();
+        self.names_only.set(Some(NamesOnly { at: self.cx.now(), reconnects }));
     }
 
     /// All names of a directory that ours can have, with handles and attributes. EAGAIN where the directory changes so
@@ -104,44 +103,41 @@ impl Origin {
     /// The entries of all parts, each name once; `None` where a part is not to be had because the directory has changed
     /// since the part before it. EFBIG where there are too many, EIO where they come again and again.
     async fn entries(&self, dir: &[u8]) -> Result<Option<Vec<Entry>>, Errno> {
-        let (mut all, mut different) = (Vec::new(), 0);
+        let mut all = Gathering::new(self.names_max);
         let mut at = Some(Position::default());
+        // One listing is all of one procedure: cookies of the other may be others.
+        let mut with_attributes = self.lists_attributes();
         while let Some(from) = at {
-            let Some(part) = self.part(dir, from).await? else { return Ok(None) };
-            all.extend(part.entries);
-            at = part.next;
-            if all.len() > 2 * different + NAMES_AGAIN_MAX {
-                keep_last(&mut all);
-                if all.len() <= different {
-                    self.report("a listing of a directory goes round in circles");
-                    return Err(Errno::EIO);
+            let part = match with_attributes {
+                true => self.part_with_attributes(dir, from).await,
+                false => self.part_of_names(dir, from).await,
+            };
+            let part = match part {
+                Err(Errno::EOPNOTSUPP) if with_attributes => {
+                    (with_attributes, at) = (false, Some(Position::default()));
+                    all = Gathering::new(self.names_max);
+                    continue;
                 }
-                different = all.len();
-            }
-            if all.len() > NAMES_MAX {
-                self.report(&format!(
-                    "a directory has more than {NAMES_MAX} names and cannot be shown"
-                ));
-                return Err(Errno::EFBIG);
-            }
+                part => part?,
+            };
+            let Some(part) = part else { return Ok(None) };
+            at = part.next;
+            all.add(part.entries).map_err(|error| self.unlistable(error))?;
         }
-        keep_last(&mut all);
-        Ok(Some(all))
+        all.end().map(Some).map_err(|error| self.unlistable(error))
     }
 
-    /// A part of a directory, with attributes if the origin lists them; `None` where the directory has changed, and the
-    /// position is none of it any more.
-    pub(crate) async fn part(&self, dir: &[u8], from: Position) -> Result<Option<Part>, Errno> {
-        if self.lists_attributes() {
-            match self.part_with_attributes(dir, from).await {
-                Err(Errno::EOPNOTSUPP) => self.lists_names_only.set(true),
-                part => return part,
-            }
+    fn unlistable(&self, error: Unlistable) -> Errno {
+        self.report(&error.to_string());
+        match error {
+            Unlistable::TooMany(_) => Errno::EFBIG,
+            Unlistable::Circle => Errno::EIO,
         }
-        self.part_of_names(dir, from).await
     }
 
-    async fn part_with_attributes(
+    /// A part of a directory; `None` where the directory has changed, and the position is none of it any more.
+    /// EOPNOTSUPP, which is remembered, where the origin has no such procedure.
+    pub(crate) async fn part_with_attributes(
         &self,
         dir: &[u8],
         from: Position,
@@ -149,7 +145,7 @@ impl Origin {
         let Position { cookie, verifier } = from;
         let (dir, dircount, maxcount) = (Handle(dir), LISTING_BYTES, LISTING_BYTES);
         let args = ReaddirplusArgs { dir, cookie, verifier, dircount, maxcount };
-        self.call(Args::Readdirplus(args), |results| match results {
+        let part = self.call(Args::Readdirplus(args), |results| match results {
             Results::Readdirplus(Outcome::Ok(ok)) => {
                 let entries = ok.entries.into_iter().map(|entry| {
                     let handle = entry.handle.map(|handle| handle.0.to_vec());
@@ -159,8 +155,12 @@ impl Origin {
                 Part::new(from, entries.collect(), (ok.verifier, ok.eof)).map(Some)
             }
             other => no_part(from, &other),
+        });
+        part.await.inspect_err(|errno| {
+            if *errno == Errno::EOPNOTSUPP {
+                self.lists_names_only();
+            }
         })
-        .await
     }
 
     async fn part_of_names(&self, dir: &[u8], from: Position) -> Result<Option<Part>, Errno> {
@@ -208,14 +208,6 @@ fn no_part(from: Position, results: &Results<'_>) -> Result<Option<Part>, Errno>
     }
 }
 
-/// Of a name that is listed twice, as one that was removed and made meanwhile, the later one holds.
-fn keep_last(entries: &mut Vec<Entry>) {
-    let mut seen = BTreeSet::new();
-    let is_last: Vec<bool> = entries.iter().rev().map(|entry| seen.insert(&*entry.name)).collect();
-    let mut is_last = is_last.into_iter().rev();
-    entries.retain(|_| is_last.next().expect("one for each"));
-}
-
 /// Whether a directory of ours can have the name, and it is not one that every directory has.
 fn is_name(name: &[u8]) -> bool {
     let fits = (1..=NAME_BYTES_MAX).contains(&name.len());
@@ -228,15 +220,6 @@ mod tests {
 
     fn entry(name: &str, cookie: u64) -> Entry {
         Entry { name: name.into(), known: None, cookie }
-    }
-
-    #[test]
-    fn of_names_that_are_listed_twice_the_later_ones_are_kept_in_their_order() {
-        let listed = [("b", 1), ("a", 2), ("c", 3), ("a", 4), ("b", 5)];
-        let mut entries = listed.map(|(name, cookie)| entry(name, cookie)).into();
-        keep_last(&mut entries);
-        let cookies: Vec<u64> = entries.iter().map(|entry| entry.cookie).collect();
-        assert_eq!(cookies, [3, 4, 5]);
     }
 
     #[test]
