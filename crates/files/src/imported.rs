@@ -200,6 +200,11 @@ impl Files {
                     self.fetch_lost(import, (file, version), range).await?;
                     continue;
                 }
+                // Servers are asked one by one, and a lost request later: some had the next version by then.
+                Err(Errno::ESTALE) if self.cx.now() < give_up => {
+                    self.refresh(file).await?;
+                    continue;
+                }
                 frames => frames?,
             };
             // else what was read is of a version whose bytes may not be there

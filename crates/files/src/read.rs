@@ -110,7 +110,8 @@ impl Files {
         }
     }
 
-    /// The bytes of `range`, which starts at a block and is not longer than a payload.
+    /// The bytes of `range`, which starts at a block and is not longer than a payload. ESTALE of a file of an import of
+    /// which an I/O server has another version by now.
     pub(crate) async fn fetch_frame(
         &self,
         file: &Rc<File>,
@@ -119,14 +120,17 @@ impl Files {
         // Taken before the servers are asked: what is stable by the time they answer may not have been when they read.
         let overlay = self.overlay(file, &range);
         let bytes = (range.end - range.start) as usize;
-        let (mut frame, absent) = self
+        let (mut frame, marks) = self
             .persist(file, async |reference| {
                 let into = self.frame(bytes).await?;
                 let read = self.stripe.read_marking(&reference, range.start, into).await;
                 read.map_err(at_once)
             })
             .await?;
-        if absent {
+        if marks.is_other && file.import().is_some() {
+            return Err(Errno::ESTALE);
+        }
+        if marks.is_absent {
             self.confirm(file).await?;
         }
         for (at, data) in overlay {

@@ -13,7 +13,7 @@
 //! like any others.
 //!
 //! A version of a file is the origin's mtime, ctime and size. When it changes, the importer raises the file's truncate
-//! generation, so that the I/O servers refuse readers of the old one.
+//! generation, by which the I/O servers tell readers that what they have is of another one.
 //!
 //! Changes are calls of the importer to the origin (WRITE, CHANGE), which are answered when the origin has them on
 //! stable storage. One that found the version that is known makes the next one without another generation: what is
@@ -23,8 +23,8 @@
 //! them on.
 //!
 //! Invariant: under one truncate generation all bytes that are *there* are of one version, and of what was written
-//! through since. A reader that had a piece fetched for a generation, and finds the same generation after it has read,
-//! has read that.
+//! through since. A reader that had a piece fetched for a generation, and of which every I/O server says that it had that
+//! generation when it answered, has read that.
 #![forbid(unsafe_code)]
 
 mod changes;
@@ -37,6 +37,7 @@ mod mirror;
 mod origin;
 mod pieces;
 mod protocol;
+pub mod record;
 mod room;
 mod runs;
 mod service;

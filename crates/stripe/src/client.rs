@@ -15,6 +15,7 @@ mod read;
 mod write;
 
 pub use holes::Seek;
+pub use read::Marks;
 
 use crate::limits::*;
 use crate::order::Stamp;

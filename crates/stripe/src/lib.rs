@@ -52,7 +52,7 @@ mod write;
 pub use cache::Network;
 pub use census::DiskUsage;
 pub use client::{
-    Client, ClientCounters, FileRef, ObjectTotals, Seek, Verifiers, VolumeRoom, Write,
+    Client, ClientCounters, FileRef, Marks, ObjectTotals, Seek, Verifiers, VolumeRoom, Write,
 };
 pub use description::{Description, Told};
 pub use disk::{DiskAge, Health, Scrubbed};

@@ -16,8 +16,18 @@ struct Part {
 /// The data that landed in the frames of one call, or of all.
 struct Landed<T> {
     into: T,
-    /// A column had no object.
-    absent: bool,
+    marks: Marks,
+}
+
+/// What is to be known of bytes that were read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// A column had no object. Its bytes are zeros, which is right of a column that was never written, and wrong of a
+    /// file that was removed: the file's manager knows which.
+    pub is_absent: bool,
+    /// A column's object had another truncate generation than the caller knows: of a file whose generations are its
+    /// versions these are bytes of another one.
+    pub is_other: bool,
 }
 
 /// Why a part was not read.
@@ -39,25 +49,24 @@ impl Client {
         self.read_marking(file, offset, into).await.map(|(into, _)| into)
     }
 
-    /// As [`read`](Client::read); whether a column had no object comes with it. Its bytes are zeros, which is right of
-    /// a column that was never written, and wrong of a file that was removed: the file's manager knows which.
+    /// As [`read`](Client::read), with what is to be known of the bytes.
     pub async fn read_marking(
         &self,
         file: &FileRef,
         offset: u64,
         mut into: FrameMut,
-    ) -> Result<(FrameMut, bool), Errno> {
+    ) -> Result<(FrameMut, Marks), Errno> {
         let length = into.len();
         if !offset.is_multiple_of(BLOCK_BYTES as u64) || length > TRANSFER_BYTES_MAX {
             return Err(Errno::EINVAL);
         }
         if length == 0 {
-            return Ok((into, false));
+            return Ok((into, Marks::default()));
         }
         let mut tries = self.tries(None);
         loop {
             let trouble = match self.read_parts(file, offset, into).await {
-                Ok(Landed { into, absent }) => return Ok((into, absent)),
+                Ok(Landed { into, marks }) => return Ok((into, marks)),
                 Err(Failure::Errno(errno)) => return Err(errno),
                 Err(Failure::Lost(trouble)) => trouble,
             };
@@ -98,13 +107,14 @@ impl Client {
         }
         let parts = self.split(map, offset, into);
         let reads = parts.into_iter().map(|part| self.read_part(file, part));
-        let mut all = Landed { into: self.cx().pieces::<FrameMut>(), absent: false };
+        let mut all = Landed { into: self.cx().pieces::<FrameMut>(), marks: Marks::default() };
         let mut failure = None;
         for read in node::all(reads).await {
             match read {
                 Ok(mut some) => {
                     all.into.append(&mut some.into);
-                    all.absent |= some.absent;
+                    all.marks.is_absent |= some.marks.is_absent;
+                    all.marks.is_other |= some.marks.is_other;
                 }
                 // An error that cannot be repaired is told first.
                 Err(Failure::Errno(errno)) => failure = Some(Failure::Errno(errno)),
@@ -179,8 +189,11 @@ impl Client {
             let intact = reply.status == 0 && self.verify(&mut reply, part.bytes);
             let tried = match reply.status {
                 0 if intact => {
-                    let absent = decoded(&reply).map_err(Failure::Errno)?.epoch == 0;
-                    return Ok(Landed { into: reply.data, absent });
+                    let told = decoded(&reply).map_err(Failure::Errno)?;
+                    let is_absent = told.epoch == 0;
+                    let is_other = !is_absent && told.truncations != file.truncations;
+                    let marks = Marks { is_absent, is_other };
+                    return Ok(Landed { into: reply.data, marks });
                 }
                 0 => {
                     self.count(|c| c.damaged_reads += 1);
@@ -217,12 +230,12 @@ impl Client {
 /// The pieces as the one frame that they were cut from.
 fn join(landed: Landed<Pieces<FrameMut>>, length: usize) -> Result<Landed<FrameMut>, Failure> {
     let lost = || Failure::Lost(Trouble::Retry(Errno::EIO));
-    let Landed { into: mut pieces, absent } = landed;
+    let Landed { into: mut pieces, marks } = landed;
     pieces.sort_unstable_by_key(|piece| piece.offset());
     let mut pieces = pieces.drain(..);
     let mut whole = pieces.next().ok_or_else(lost)?;
     for piece in pieces {
         whole.join(piece).map_err(|_| lost())?;
     }
-    if whole.len() == length { Ok(Landed { into: whole, absent }) } else { Err(lost()) }
+    if whole.len() == length { Ok(Landed { into: whole, marks }) } else { Err(lost()) }
 }

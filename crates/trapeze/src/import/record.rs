@@ -3,20 +3,16 @@
 use super::{ImportError, parts};
 use crate::reach::Reach;
 use crate::serve::{self, ServeError};
+use imports::record::{Failed, Known, begin, get, take_over};
 use imports::{Import, record_name};
 use names::Who;
 use std::path::{Path, PathBuf};
-use wire::field::{Field, encoded};
-use wire::{Decoder, Errno, FileId, FileKind, NodeId};
+use wire::{Errno, FileId, FileKind, NodeId};
 
-/// Permissions of the directory until the origin's are known.
-const MODE: u32 = 0o755;
-
-/// An import that is there.
-#[derive(Clone, Copy, Debug)]
-pub struct Known {
-    pub import: u32,
-    pub root: FileId,
+impl From<Failed> for ImportError {
+    fn from(Failed { what, errno }: Failed) -> ImportError {
+        ImportError::Volume(what, errno)
+    }
 }
 
 fn volume(what: &'static str) -> impl Fn(Errno) -> ImportError {
@@ -36,7 +32,7 @@ pub async fn open(
         found => Some(found.map_err(volume("looking for the directory"))?.attr),
     };
     let Some(root) = root else {
-        return begin(&names, (parent, &name), record).await;
+        return Ok(begin(&names, (parent, &name), record).await?);
     };
     let other =
         || refused("it is there already, and is no import: name a directory that is not there");
@@ -52,10 +48,9 @@ pub async fn open(
         }
         _ => {}
     }
-    let record = Import { directory: Some(root.file), ..record };
-    put(&names, import, &record, 0).await.map_err(volume("writing the record of the import"))?;
-    names.sync().await.map_err(volume("writing the record of the import"))?;
-    Ok(Known { import, root: root.file })
+    let known = Known { import, root: root.file };
+    take_over(&names, known, record).await?;
+    Ok(known)
 }
 
 /// The directory that the last part of a path is in, and that part.
@@ -70,48 +65,6 @@ async fn parent(names: &names::Client, path: &Path) -> Result<(FileId, Vec<u8>),
         at = found.map_err(why)?.attr.file;
     }
     Ok((at, name))
-}
-
-/// A new import: the record takes a number, and the directory has it from the beginning.
-async fn begin(
-    names: &names::Client,
-    (parent, name): (FileId, &[u8]),
-    mut record: Import,
-) -> Result<Known, ImportError> {
-    let mut import = 0;
-    loop {
-        import += 1;
-        match put(names, import, &record, names::xattr::CREATE).await {
-            Err(Errno::EEXIST) => {}
-            result => break result.map_err(volume("writing the record of the import"))?,
-        }
-    }
-    let mode = FileKind::Directory.mode_bits() | MODE;
-    let made = match names.make_node(&Who::ROOT, parent, name, mode, import).await {
-        Ok(made) => made.attr.file,
-        Err(errno) => {
-            // the number is free again
-            let _ = names.remove_xattr(&Who::ROOT, FileId::ROOT, &record_name(import)).await;
-            return Err(volume("making the directory")(errno));
-        }
-    };
-    record.directory = Some(made);
-    put(names, import, &record, 0).await.map_err(volume("writing the record of the import"))?;
-    names.sync().await.map_err(volume("writing the record of the import"))?;
-    Ok(Known { import, root: made })
-}
-
-async fn put(names: &names::Client, import: u32, record: &Import, flags: u32) -> Result<(), Errno> {
-    let (name, value) = (record_name(import), encoded(record));
-    names.set_xattr(&Who::ROOT, FileId::ROOT, &name, &value, flags).await
-}
-
-async fn get(names: &names::Client, import: u32) -> Result<Option<Import>, Errno> {
-    match names.get_xattr(&Who::ROOT, FileId::ROOT, &record_name(import)).await {
-        Ok(bytes) => Import::take(&mut Decoder::new(&bytes)).map(Some).map_err(|_| Errno::EIO),
-        Err(Errno::ENODATA) => Ok(None),
-        Err(errno) => Err(errno),
-    }
 }
 
 /// Whether the record still names this importer, as far as the manager says.
