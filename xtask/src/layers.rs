@@ -29,7 +29,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         "sim",
         &[
             "wire", "endpoint", "netrpc", "nic", "node", "store", "stripe", "names", "members",
-            "files", "netmem", "kv", "nfs",
+            "files", "netmem", "kv", "nfs", "imports",
         ],
     ),
     ("papers", &["wire", "endpoint", "nic", "node", "names", "netmem", "sim"]),

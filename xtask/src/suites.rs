@@ -136,7 +136,7 @@ const FRESH_SEEDS: [(&str, u64); 6] = [
     ("power-cuts", 12),
 ];
 /// Run with fresh seeds for 400 seconds each in a soak.
-const EXPERIMENTS: [&str; 25] = [
+const EXPERIMENTS: [&str; 27] = [
     "one-mount",
     "two-mounts",
     "two-copies",
@@ -146,6 +146,7 @@ const EXPERIMENTS: [&str; 25] = [
     "nfs-filter",
     "nfs-managers",
     "nfs-power-cuts",
+    "imports",
     "managers-taken-out",
     "sixteen-managers",
     "hinted-files",
@@ -156,6 +157,7 @@ const EXPERIMENTS: [&str; 25] = [
     "failing-disks",
     "decaying-disks",
     "restored-names",
+    "restored-managers",
     "salvaged-names",
     "moving-columns",
     "lending",

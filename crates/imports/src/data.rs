@@ -6,6 +6,7 @@ use crate::origin::version;
 use crate::pieces::{Next, is_lost};
 use crate::service::{Foreign, Service};
 use endpoint::Frame;
+use node::Bug;
 use std::ops::Range;
 use std::rc::Rc;
 use stripe::{FileRef, Write};
@@ -190,7 +191,8 @@ impl Service {
                 Some(attributes) => attributes,
                 None => self.origin.attributes(&handle).await?,
             };
-            let is_known = version(&attributes) == known;
+            let is_ignored = self.cx.has_bug(Bug::OtherVersionFetched);
+            let is_known = version(&attributes) == known || is_ignored;
             if !is_known || read.data.is_empty() || read.data.len() > count as usize {
                 file.doubt(self.cx.now());
                 return Err(if is_known { Errno::EIO } else { Errno::ESTALE });

@@ -23,8 +23,8 @@
 //! them on.
 //!
 //! Invariant: under one truncate generation all bytes that are *there* are of one version, and of what was written
-//! through since. A reader that had a piece fetched for a generation, and of which every I/O server says that it had that
-//! generation when it answered, has read that.
+//! through since. A reader that had a piece fetched for a generation, and of which every I/O server says that it had
+//! that generation when it answered, has read that.
 #![forbid(unsafe_code)]
 
 mod changes;

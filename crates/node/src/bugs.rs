@@ -136,6 +136,7 @@ bugs! {
     SilentNotRemoved = 104, "stripe server: a primary goes on without a silent replica, which stays in sync.";
     PrimaryNotAwaited = 105, "stripe server: a replica takes the place of a primary to which it has promised to wait.";
     SettledVerifierKept = 106, "stripe server: the write verifier is the same after all replicas lost their memory.";
+    OtherVersionFetched = 107, "imports: bytes of an origin's file may be of another version than the known one.";
     PageSumIgnored = 70, "store: pages of the checkpoint are not verified.";
 }
 

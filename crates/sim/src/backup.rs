@@ -1,6 +1,7 @@
-//! An administrator of a simulated cluster: takes backups of the names over the manager's protocol, under every fault
+//! An administrator of a simulated cluster: takes backups of the names over the managers' protocol, under every fault
 //! there is, and makes files when the names were restored. Or it salvages the names; machines are stopped cleanly then.
 
+use crate::chain::{Chain, Seen};
 use crate::meta::StoresImage;
 use crate::salvaging::{Back, Wanted, lose, salvage};
 use files::cluster::{Services, members_store, names_store, settle};
@@ -76,6 +77,10 @@ struct State {
     /// Files are to be made.
     makes: Cell<bool>,
     made: RefCell<Vec<FileId>>,
+    /// Of several managers: the changes that a backup is compared with, and those that were found before files were
+    /// made.
+    chain: Option<Chain>,
+    seen: RefCell<Option<Seen>>,
     /// The names are to be salvaged, when all servers are there.
     salvages: Cell<Option<Wanted>>,
     /// A server that has lost an object with the names, and is to be started anew before they are salvaged.
@@ -96,6 +101,23 @@ struct State {
 pub struct Backups(Rc<State>);
 
 impl Backups {
+    /// Of a volume with several managers.
+    pub fn of_several() -> Backups {
+        Backups(Rc::new(State { chain: Some(Chain::default()), ..State::default() }))
+    }
+
+    /// The changes that backups of several managers are compared with.
+    pub fn chain(&self) -> Option<&Chain> {
+        self.0.chain.as_ref()
+    }
+
+    /// Makes these changes on a node until it ends.
+    pub async fn serve_chain(self, cx: Cx, names: Client) {
+        if let Some(chain) = self.chain() {
+            chain.serve(&cx, &names).await;
+        }
+    }
+
     /// A backup is to be taken now; the number tells it from others.
     pub fn want(&self, number: u32) {
         self.0.wanted.set(Some(number));
@@ -116,6 +138,11 @@ impl Backups {
     /// They, when all are made.
     pub fn made(&self) -> Option<Vec<FileId>> {
         (!self.0.makes.get()).then(|| self.0.made.borrow().clone())
+    }
+
+    /// The names of [`chain`](Backups::chain) that were found before.
+    pub fn seen(&self) -> Option<Seen> {
+        self.0.seen.borrow().clone()
     }
 
     /// The names are to be salvaged when all servers are there.
@@ -238,6 +265,13 @@ impl Backups {
     }
 
     async fn make_all(&self, cx: &Cx, names: &Client) {
+        self.0.seen.take();
+        while self.0.chain.is_some() && self.0.seen.borrow().is_none() {
+            match Chain::look(names).await {
+                Ok(seen) => drop(self.0.seen.replace(Some(seen))),
+                Err(_) => cx.sleep(PAUSE).await,
+            }
+        }
         for number in 0.. {
             let name = format!("made{number}");
             let created =

@@ -5,6 +5,7 @@ use crate::backup::Backups;
 use crate::borrower::Borrower;
 use crate::copies::CopyCheck;
 use crate::experiment::Experiment;
+use crate::importing::{SharedOrigin, import, origin_of};
 use crate::machine::{Boot, Role};
 use crate::run::{Members, Roles, VOLUME};
 use crate::taking_out::TakenOut;
@@ -274,6 +275,10 @@ fn copying_mount(
         }
         if let Some(backups) = backups.clone() {
             let (cx, names) = (&boot.cx, helper(&boot.cx, manager));
+            if backups.chain().is_some() {
+                let names = helper(cx, manager);
+                cx.spawn("chain", backups.clone().serve_chain(cx.clone(), names));
+            }
             let objects = stripe::Client::new(cx, VOLUME);
             cx.spawn("administrator", backups.serve(cx.clone(), names, objects));
         }
@@ -308,6 +313,18 @@ pub fn front(manager: NodeId) -> Role {
     Rc::new(move |boot| {
         let client = Some(front_client(boot, manager));
         started(boot, NodeRoles { client, ..NodeRoles::default() })
+    })
+}
+
+/// A node that keeps a directory as a cache of an origin.
+fn importer(manager: NodeId, origin: SharedOrigin) -> Role {
+    Rc::new(move |boot| {
+        let client = Some(front_client(boot, manager));
+        let started = started(boot, NodeRoles { client, ..NodeRoles::default() })?;
+        let services: &Services = started.downcast_ref().expect("the services");
+        let clients = services.files.as_ref().expect("a client").clients();
+        boot.cx.spawn("import", import(boot.cx.clone(), clients, origin.clone()));
+        Ok(started)
     })
 }
 
@@ -460,7 +477,10 @@ pub fn roles(experiment: &Experiment, bugs: u128) -> Roles {
     let servers: Vec<IoServer> = servers.collect();
     let shape = &experiment.shape;
     let changes = (shape.moves_per_minute, shape.widens_per_minute, shape.hashes);
-    let backups = Backups::default();
+    let backups = match managers.len() {
+        1 => Backups::default(),
+        _ => Backups::of_several(),
+    };
     let taken = experiment.restores().then(|| backups.clone());
     let salvages = experiment.salvages();
     let checkpoint_bytes = salvages.then_some(CHECKPOINT_BYTES);
@@ -489,6 +509,10 @@ pub fn roles(experiment: &Experiment, bugs: u128) -> Roles {
         server: with_stop(server),
         mount: copying_mount(at, changes, lends_mib, copies, taken),
         front: front(at),
+        importer: experiment.imports.map(|shape| {
+            let origin = origin_of(&shape);
+            (importer(at, origin.clone()), origin)
+        }),
         bugs,
         backups,
         taken_out: out,

@@ -22,7 +22,10 @@ pub enum Kind {
 
 /// The keys that a file may have outside its tables.
 const KEYS: [(Kind, &[&str]); 2] = [
-    (Kind::Faults, &["seconds", "shape", "faults", "memory", "nfs", "bugs", "decays_of"]),
+    (
+        Kind::Faults,
+        &["seconds", "shape", "faults", "memory", "nfs", "imports", "bugs", "decays_of"],
+    ),
     (
         Kind::Model,
         &[

@@ -6,7 +6,7 @@
 //! everything is looked up, listed and read. Every result must be right, or an error. The first round is without
 //! damage.
 //!
-//! Or a round is a disaster: the manager's stores are lost, and restored from a backup ([`crate::restoring`]), or
+//! Or a round is a disaster: the stores of managers are lost, and restored from a backup ([`crate::restoring`]), or
 //! without one ([`crate::salvaging`]).
 //!
 //! If servers scrub their disks often enough, that comes before everything is read: damage that a reader finds must
@@ -34,6 +34,9 @@ use wire::{NodeId, ObjectId};
 const REST: Picos = Picos::seconds(6);
 /// How long everything may take to be read when nothing is damaged, and how long it is tried otherwise.
 const AUDIT: Picos = Picos::seconds(60);
+/// The same where one of several managers was restored: each look at a directory that was hashed since the backup ends
+/// when its manager has been asked for half a minute where the names are that it lost.
+const AUDIT_IN_PART: Picos = Picos::seconds(600);
 /// How long a machine may take to scrub its disks.
 const SCRUB: Picos = Picos::seconds(20);
 /// Of a round the first audit is over, and the machine that decayed is started once more.
@@ -123,7 +126,7 @@ impl Decays {
         let restores = experiment.restores();
         let restoring = restores.then(|| match experiment.salvages() {
             true => Restoring::salvaging(backups.clone(), members.keepers(), &mut random),
-            false => Restoring::new(backups.clone(), quarters.collect()),
+            false => Restoring::new(backups.clone(), members.managers(), quarters.collect()),
         });
         let rests = random.chance(MILLION / 2);
         let power = rests && random.chance(MILLION / 2);
@@ -181,6 +184,7 @@ impl Decays {
     pub fn tick(&mut self, world: &mut World, workload: &mut Workload) -> Result<(), String> {
         let now = world.now();
         workload.trouble(now);
+        self.restoring.iter().for_each(Restoring::rest);
         match self.phase {
             Phase::Working if self.rests => {
                 workload.rest();
@@ -233,8 +237,10 @@ impl Decays {
                 match () {
                     () if again && read => self.start_again(world, workload),
                     () if self.is_restored && read => {
-                        self.restoring.as_ref().expect("it was restored").make();
-                        self.phase = Phase::Making { until: now + MAKING };
+                        let restoring = self.restoring.as_ref().expect("it was restored");
+                        restoring.make();
+                        let span = if restoring.is_in_part() { AUDIT_IN_PART } else { MAKING };
+                        self.phase = Phase::Making { until: now + span };
                     }
                     () if read || late => self.next_round(world, workload)?,
                     () => {}
@@ -308,14 +314,15 @@ impl Decays {
             return Ok(false);
         }
         let (now, manager) = (world.now(), self.members.manager);
-        let said = if restoring.salvages() {
+        let done = if restoring.salvages() {
             let is_lost = restoring.lose(manager, world, workload);
-            is_lost.then(|| "the names are lost".into())
+            is_lost.then(|| (manager, "the names are lost".to_string()))
         } else {
-            restoring.restore(manager, &mut self.random, world, workload)?
+            restoring.restore(&mut self.random, world, workload)?
         };
-        let is_restored = said.is_some();
-        let said = said.unwrap_or_else(|| "there is nothing to go back to".into());
+        let is_restored = done.is_some();
+        let nothing = || (manager, "there is nothing to go back to".to_string());
+        let (manager, said) = done.unwrap_or_else(nothing);
         world.trace_mut().line(now, manager, "decay", format_args!("{said}"));
         self.victim = Some(manager);
         if is_restored && self.random.chance(MILLION / 2) {
@@ -327,7 +334,7 @@ impl Decays {
     /// In the middle of what a manager does after a restore.
     fn strike_manager(&mut self, world: &mut World, workload: &mut Workload) {
         self.struck = None;
-        self.strike_node(self.members.manager, world, workload);
+        self.strike_node(self.victim_now(), world, workload);
     }
 
     /// The manager, or as often a server, in the middle of a salvage.
@@ -410,8 +417,13 @@ impl Decays {
     fn start_audit(&mut self, world: &mut World, workload: &mut Workload) {
         let now = world.now();
         let again = self.victim.is_some() && self.random.chance(AGAIN);
-        self.phase = Phase::Auditing { until: now + AUDIT, again };
+        self.phase = Phase::Auditing { until: now + self.audit_span(), again };
         workload.audit(self.victim.is_none(), world);
+    }
+
+    fn audit_span(&self) -> Picos {
+        let is_in_part = self.restoring.as_ref().is_some_and(Restoring::is_in_part);
+        if is_in_part { AUDIT_IN_PART } else { AUDIT }
     }
 
     fn victim_now(&self) -> NodeId {
@@ -470,7 +482,8 @@ impl Decays {
         workload.model_mut().data.server_died(|_| false);
         drop(world.try_start(victim));
         self.named = None;
-        self.phase = Phase::Auditing { until: world.now() + AUDIT, again: false };
+        let until = world.now() + self.audit_span();
+        self.phase = Phase::Auditing { until, again: false };
         workload.audit(false, world);
     }
 

@@ -36,6 +36,8 @@ pub struct Experiment {
     pub memory: Option<MemoryShape>,
     /// Clients of NFS beside the mounts.
     pub nfs: Option<NfsShape>,
+    /// A directory that is a cache of a foreign NFS server.
+    pub imports: Option<ImportShape>,
     /// Planted bugs to switch on, by name.
     pub bugs: Vec<String>,
     /// How things decay, by name as in [`node::decay::Decay`]; in all ways when none is named. `Restored`: the names
@@ -48,7 +50,8 @@ impl Default for Experiment {
     fn default() -> Experiment {
         let (shape, faults) = (Shape::default(), Faults::default());
         let (bugs, decays_of) = (Vec::new(), Vec::new());
-        Experiment { seconds: 60, shape, faults, memory: None, nfs: None, bugs, decays_of }
+        let (memory, nfs, imports) = (None, None, None);
+        Experiment { seconds: 60, shape, faults, memory, nfs, imports, bugs, decays_of }
     }
 }
 
@@ -210,6 +213,30 @@ impl Default for NfsShape {
             lockers,
             duplicates_outlive,
         }
+    }
+}
+
+/// A foreign NFS server, which a node of the cluster keeps a cache of and programs on every mount read.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields, default)]
+pub struct ImportShape {
+    /// Its files.
+    pub files: u16,
+    /// They are so long at most.
+    pub file_kib: u32,
+    /// How often in a minute one of them changes.
+    pub changes_per_minute: u32,
+    /// How often in a minute it goes away for a while.
+    pub aways_per_minute: u32,
+    /// How often in a minute it is started anew.
+    pub restarts_per_minute: u32,
+}
+
+impl Default for ImportShape {
+    fn default() -> ImportShape {
+        let (changes_per_minute, aways_per_minute, restarts_per_minute) = (120, 1, 4);
+        let (files, file_kib) = (6, 256);
+        ImportShape { files, file_kib, changes_per_minute, aways_per_minute, restarts_per_minute }
     }
 }
 
@@ -378,12 +405,18 @@ impl Experiment {
         let faults = &self.faults;
         let memory = self.memory.unwrap_or_default();
         let nfs = self.nfs.unwrap_or_default();
+        let imports = self.imports.unwrap_or_default();
         vec![
             machines("fronts", nfs.fronts),
             machines("machines", nfs.machines),
             ("applications", nfs.applications.into(), 1, WORKERS_MAX.into()),
             ("lockers", nfs.lockers.into(), 0, WORKERS_MAX.into()),
             often("losses_per_minute", nfs.losses_per_minute),
+            ("files", imports.files.into(), 1, WORKERS_MAX.into()),
+            often("changes_per_minute", imports.changes_per_minute),
+            often("aways_per_minute", imports.aways_per_minute),
+            often("restarts_per_minute", imports.restarts_per_minute),
+            ("file_kib", imports.file_kib.into(), 1, FILE_KIB_MAX.into()),
             ("nodes", memory.nodes.into(), 4, MEMORY_NODES_MAX.into()),
             ("frames", memory.frames.into(), 64, MEMORY_FRAMES_MAX.into()),
             ("programs", memory.programs.into(), 1, WORKERS_MAX.into()),

@@ -12,6 +12,7 @@
 //!               │  ├──► decay     what becomes of both while their machines stand still
 //!               │  └──► workload  what applications do, checked by checker
 //!               └─ fingerprint, trace
+//!   importing                   a cache of a foreign NFS server's files
 //!   nfs                         clients of NFS, whose fronts are nodes of the cluster
 //!   memory                      clusters with network memory: programs, registry, checker
 //!   underlay                    instead of plain links and disks: the nodes on what follows
@@ -21,6 +22,7 @@
 
 pub mod backup;
 mod borrower;
+mod chain;
 pub mod clock;
 pub mod cluster;
 pub mod command;
@@ -34,6 +36,7 @@ mod failures;
 pub mod faults;
 pub mod fingerprint;
 pub mod hardware;
+pub mod importing;
 pub mod limits;
 pub mod machine;
 mod media;

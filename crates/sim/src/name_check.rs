@@ -271,6 +271,15 @@ impl NameCheck {
         }
     }
 
+    /// Some names are those of a backup, the others what they were.
+    pub fn go_back_in_part(&mut self, to: &Values) {
+        for (name, entry) in &mut self.entries {
+            let before = to.0.get(name).cloned().unwrap_or(vec![Value::Nothing]);
+            entry.may.extend(before);
+            entry.stopped.clear();
+        }
+    }
+
     /// Files that names may stand for.
     pub fn files(&self) -> impl Iterator<Item = FileId> + '_ {
         let file = |value: &Value| match value {

@@ -17,6 +17,8 @@ pub struct Members {
     pub more_managers: Vec<NodeId>,
     /// Nodes that serve NFS, the managers or others.
     pub fronts: Vec<NodeId>,
+    /// The node that keeps a cache of a foreign server.
+    pub importer: Option<NodeId>,
 }
 
 impl Members {
@@ -33,13 +35,17 @@ impl Members {
             mounts: nodes(mounts),
             more_managers: nodes(more_managers),
             fronts: Vec::new(),
+            importer: None,
         };
         let fronts = match experiment.nfs {
             None => Vec::new(),
             Some(nfs) if nfs.on_managers => members.managers(),
             Some(nfs) => nodes(first..first + nfs.fronts),
         };
-        Members { fronts, ..members }
+        let last = fronts.iter().map(|front| front.0 + 1).max();
+        let next = NodeId(last.unwrap_or(first).max(first));
+        let importer = experiment.imports.map(|_| next);
+        Members { fronts, importer, ..members }
     }
 
     /// All machines that keep data: the managers, and the servers.

@@ -1,8 +1,11 @@
 //! A manager whose store is restored from a backup, and what must hold then: names are those of the backup, a file has
-//! its own bytes or is an error, every object of a file is still there, and no number of a file is given twice. Or its
-//! store is lost without a backup, and [salvaged](crate::salvaging).
+//! its own bytes or is an error, every object of a file is still there, and no number of a file is given twice. Of
+//! several managers all are restored from one backup, which is of one moment ([`crate::chain`]), or one of them alone:
+//! then each name is of the backup, or of the end. Or a store is lost without a backup, and
+//! [salvaged](crate::salvaging).
 
 use crate::backup::{Backup, Backups};
+use crate::chain::Chain;
 use crate::machine::Images;
 use crate::meta::StoresImage;
 use crate::name_check::{NameCheck, Values};
@@ -13,7 +16,9 @@ use crate::storage::Crash;
 use crate::workload::Workload;
 use crate::world::World;
 use node::rings::DiskFile;
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use wire::{FileId, NodeId};
 
 /// A backup that takes longer was broken off.
@@ -25,6 +30,8 @@ struct Kept {
     backup: Backup,
     begun: Picos,
     names: Values,
+    /// Changes of the chain that were done before it began, and that had begun when it was there.
+    chained: Range<u32>,
 }
 
 /// One that is being taken.
@@ -33,12 +40,17 @@ struct Pending {
     number: u32,
     at: Picos,
     before: Values,
+    chained: u32,
 }
 
 /// The backups of a run, and what is known of the cluster when it stopped.
 #[derive(Debug, Default)]
 pub struct Restoring {
     backups: Backups,
+    /// All managers.
+    managers: Vec<NodeId>,
+    /// The backup that was gone back to, and whether all managers were.
+    gone_back: Cell<Option<(usize, bool)>>,
     asked: Option<Pending>,
     count: u32,
     /// When backups are to be taken.
@@ -64,9 +76,19 @@ pub struct Restoring {
 }
 
 impl Restoring {
-    /// Backups are taken at these times.
-    pub fn new(backups: Backups, due: Vec<Picos>) -> Restoring {
-        Restoring { backups, due, ..Restoring::default() }
+    /// Backups of these managers are taken at these times.
+    pub fn new(backups: Backups, managers: Vec<NodeId>, due: Vec<Picos>) -> Restoring {
+        backups.chain().into_iter().for_each(|chain| chain.work(true));
+        Restoring { backups, managers, due, ..Restoring::default() }
+    }
+
+    /// The work is over.
+    pub fn rest(&self) {
+        self.backups.chain().into_iter().for_each(|chain| chain.work(false));
+    }
+
+    fn chained(&self) -> Range<u32> {
+        self.backups.chain().map_or(0..0, Chain::counts)
     }
 
     /// Names are salvaged, from the servers among these machines: all but the manager.
@@ -74,7 +96,7 @@ impl Restoring {
         let salvages = Some(to_stop.len() - 1);
         let first = random.index(to_stop.len());
         to_stop.rotate_left(first);
-        Restoring { salvages, to_stop, ..Restoring::new(backups, Vec::new()) }
+        Restoring { salvages, to_stop, ..Restoring::new(backups, Vec::new(), Vec::new()) }
     }
 
     /// Whether names are salvaged.
@@ -108,7 +130,11 @@ impl Restoring {
                 names.allow(&asked.before);
                 // A change under way may be in it, or not.
                 workload.under_way().iter().for_each(|change| names.allow_change(change));
-                self.kept.push(Kept { backup, begun: asked.at, names });
+                let (begun, chained) = (asked.at, asked.chained..self.chained().end);
+                // A manager that had no sites yet has no part of it.
+                if self.managers.iter().all(|manager| backup.managers().any(|it| it == *manager)) {
+                    self.kept.push(Kept { backup, begun, names, chained });
+                }
             } else if asked.at + TAKES < now {
                 self.asked = None;
                 self.due.push(now);
@@ -120,7 +146,8 @@ impl Restoring {
             self.due.swap_remove(due);
             self.count += 1;
             let before = workload.model_mut().names.values(now);
-            self.asked = Some(Pending { number: self.count, at: now, before });
+            let chained = self.chained().start;
+            self.asked = Some(Pending { number: self.count, at: now, before, chained });
             self.backups.want(self.count);
         }
     }
@@ -139,6 +166,7 @@ impl Restoring {
             self.described = described(images, self.loses);
             self.unsynced.extend(self.loses.iter().map(|(_, kept)| kept.object.file));
         }
+        self.numbers.extend(self.backups.chain().into_iter().flat_map(Chain::files));
         let live: BTreeSet<FileId> = self.names.live().collect();
         for (node, image) in images.iter() {
             for (disk, volume) in image.disks.iter().enumerate() {
@@ -170,27 +198,44 @@ impl Restoring {
         columns.into_iter().filter(|(_, columns)| is_whole(columns)).map(|(file, _)| file).collect()
     }
 
-    /// The manager's stores are restored from one of the backups; `None` when there is none.
+    /// The stores of all managers, or of one, are restored from one of the backups; that one, or any, and what was
+    /// done. `None` when there is no backup.
     pub fn restore(
         &self,
-        manager: NodeId,
         random: &mut Random,
         world: &mut World,
         workload: &mut Workload,
-    ) -> Result<Option<String>, String> {
+    ) -> Result<Option<(NodeId, String)>, String> {
         if self.kept.is_empty() {
             return Ok(None);
         }
         let which = random.below(self.kept.len() as u64) as usize;
-        let Kept { backup, begun, names } = &self.kept[which];
-        world.machine_mut(manager).meta.restore(&backup.restore(manager)?);
+        let Kept { backup, begun, names, chained } = &self.kept[which];
+        let (lost, victim) = match self.managers[..] {
+            [manager] => (vec![manager], manager),
+            _ => {
+                let victim = *random.pick(&self.managers);
+                let all = random.chance(MILLION / 2);
+                (if all { self.managers.clone() } else { vec![victim] }, victim)
+            }
+        };
+        for manager in &lost {
+            world.machine_mut(*manager).meta.restore(&backup.restore(*manager)?);
+        }
+        let is_all = lost.len() == self.managers.len();
+        self.gone_back.set(Some((which, is_all)));
         let model = workload.model_mut();
-        model.names.go_back(names);
+        match is_all {
+            true => model.names.go_back(names),
+            false => model.names.go_back_in_part(names),
+        }
         model.restored = true;
         let live: BTreeSet<FileId> = self.names.live().collect();
         model.whole.clone_from(&self.whole);
         model.data.came_back(|file| !live.contains(&file), *begun);
-        Ok(Some(format!("restored from backup {} of {}", which + 1, self.kept.len())))
+        let (number, count) = (which + 1, self.kept.len());
+        let said = format!("{lost:?} restored from backup {number} of {count}, {chained:?}");
+        Ok(Some((victim, said)))
     }
 
     /// The manager's stores are lost, unless no manager was ever there for long enough that objects were told of their
@@ -234,11 +279,29 @@ impl Restoring {
 
     /// Before each round: names are what they were when the cluster stopped.
     pub fn begin(&self, workload: &mut Workload) {
+        self.gone_back.set(None);
         let model = workload.model_mut();
         model.names = self.names.clone();
         model.restored = false;
         model.salvaged = None;
         model.whole.clear();
+    }
+
+    /// Whether one of several managers was restored in this round.
+    pub fn is_in_part(&self) -> bool {
+        self.gone_back.get().is_some_and(|(_, is_all)| !is_all)
+    }
+
+    fn check_chain(&self) -> Result<(), String> {
+        let (Some((which, is_all)), Some(seen)) = (self.gone_back.get(), self.backups.seen())
+        else {
+            return Ok(());
+        };
+        let taken = &self.kept[which].chained;
+        match is_all {
+            true => seen.check(taken),
+            false => seen.check_mixed(taken, self.chained().end),
+        }
     }
 
     /// Files are to be made in the restored volume.
@@ -249,6 +312,7 @@ impl Restoring {
     /// Whether they are made, and all is as it must be.
     pub fn is_made(&self, world: &World) -> Result<bool, String> {
         let Some(made) = self.backups.made() else { return Ok(false) };
+        self.check_chain()?;
         if let Some(file) = made.iter().find(|file| self.numbers.contains(file)) {
             return Err(format!("{file:?} is the number of a file that was there before"));
         }

@@ -7,6 +7,7 @@ use crate::decay::Decays;
 use crate::disk::DiskModel;
 use crate::experiment::Experiment;
 use crate::failures::{Failures, OfManager};
+use crate::importing::{Importing, SharedOrigin};
 use crate::machine::{MachineConfig, Role};
 use crate::network::{LinkModel, Traffic};
 use crate::nfs::Nfs;
@@ -20,6 +21,7 @@ use crate::workload::Workload;
 use crate::world::{Happening, World};
 use endpoint::limits::PAGE_BYTES;
 use files::cluster::Services;
+use node::rings::FileDone;
 use std::fmt;
 use wire::{NodeId, VolumeId};
 
@@ -45,6 +47,8 @@ pub struct Roles {
     pub mount: Role,
     /// Machines after the other managers, which serve NFS.
     pub front: Role,
+    /// The machine that imports, if there is one, and the origin of it.
+    pub importer: Option<(Role, SharedOrigin)>,
     /// Planted bugs, for every node.
     pub bugs: u128,
     /// Taken by an administrator on a mount.
@@ -118,6 +122,7 @@ pub struct Run {
     trouble: Trouble,
     decays: Option<Decays>,
     nfs: Option<Nfs>,
+    importing: Option<Importing>,
     taken_out: TakenOut,
     copies: Option<Copies>,
     violations: Vec<String>,
@@ -156,6 +161,9 @@ impl Run {
         for node in &members.only_fronts() {
             add(&mut world, *node, 0, experiment, roles, &roles.front, &mut random);
         }
+        for (node, (role, _)) in members.importer.iter().zip(&roles.importer) {
+            add(&mut world, *node, 0, experiment, roles, role, &mut random);
+        }
         *world.network_mut().rules_mut() = experiment.faults.rules();
         let mut workload = Workload::new(seed, &members.mounts, shape);
         let trouble = Trouble::new(seed, experiment.faults, &members);
@@ -172,6 +180,12 @@ impl Run {
         }
         let mut nfs = experiment.nfs.map(|shape| Nfs::new(seed, shape, &members, VOLUME));
         nfs.iter_mut().for_each(|nfs| nfs.start(&mut world));
+        let importing =
+            experiment.imports.zip(roles.importer.as_ref()).map(|(shape, (_, from))| {
+                let importing = Importing::new(seed, shape, &members.mounts, from.clone());
+                importing.start(&mut world);
+                importing
+            });
         let copies = roles.copies.clone().map(|check| {
             world.network_mut().watch(check.clone());
             let often = experiment.faults.failures_per_minute;
@@ -185,6 +199,7 @@ impl Run {
             trouble,
             decays,
             nfs,
+            importing,
             taken_out: roles.taken_out.clone(),
             copies,
             violations: Vec::new(),
@@ -201,26 +216,38 @@ impl Run {
         };
         while self.violations.is_empty() && !self.is_over() {
             match self.world.advance(until) {
-                Happening::Done(node, done) => match &mut self.nfs {
-                    Some(nfs) if nfs.is_own(node, &done) => {
-                        nfs.handle_done(node, done, &mut self.world);
-                    }
-                    _ => self.workload.handle_done(node, done, &mut self.world),
-                },
+                Happening::Done(node, done) => self.ended(node, done),
                 Happening::Timer(TICK_TIMER) => self.tick(),
                 Happening::Timer(number) if Nfs::is_timer(number) => {
                     let nfs = self.nfs.as_mut().expect("a timer of its own");
                     nfs.handle_timer(number, &mut self.world);
                 }
+                Happening::Timer(number) if Importing::is_own(number) => {
+                    let importing = self.importing.as_mut().expect("a timer of its own");
+                    importing.handle_timer(number, &mut self.world);
+                }
                 Happening::Timer(worker) => self.workload.handle_timer(worker, &mut self.world),
                 Happening::Pause => {
-                    let rest = self.nfs.as_ref().map_or(Vec::new(), Nfs::unfinished).join("; ");
+                    let mut rest = self.nfs.as_ref().map_or(Vec::new(), Nfs::unfinished);
+                    rest.extend(self.importing.iter().flat_map(Importing::unfinished));
+                    let rest = rest.join("; ");
                     self.violations.push(format!("the last phase does not end: {rest}"));
                 }
             }
             self.collect();
         }
         self.outcome()
+    }
+
+    fn ended(&mut self, node: NodeId, done: FileDone) {
+        let world = &mut self.world;
+        match (&mut self.importing, &mut self.nfs) {
+            (Some(importing), _) if Importing::is_own(done.front) => {
+                importing.handle_done(done, world);
+            }
+            (_, Some(nfs)) if nfs.is_own(node, &done) => nfs.handle_done(node, done, world),
+            _ => self.workload.handle_done(node, done, world),
+        }
     }
 
     fn is_over(&self) -> bool {
@@ -230,7 +257,8 @@ impl Run {
                 let nfs = self.nfs.as_ref().is_none_or(Nfs::is_finished);
                 let compared =
                     self.copies.as_ref().is_none_or(|copies| copies.comparison.is_over());
-                nfs && self.workload.is_finished() && compared
+                let imported = self.importing.as_ref().is_none_or(Importing::is_finished);
+                nfs && imported && self.workload.is_finished() && compared
             }
         }
     }
@@ -240,6 +268,9 @@ impl Run {
         self.violations.append(&mut self.world.take_violations());
         if let Some(nfs) = &mut self.nfs {
             self.violations.append(&mut nfs.take_violations());
+        }
+        if let Some(importing) = &mut self.importing {
+            self.violations.append(&mut importing.take_violations());
         }
     }
 
@@ -254,6 +285,7 @@ impl Run {
             self.finishing = true;
             self.trouble.end(&mut self.world, &mut self.workload);
             self.copies.iter_mut().for_each(|copies| copies.failures.end(&mut self.world));
+            self.importing.iter_mut().for_each(|importing| importing.rest(&mut self.world));
             self.world.trace_mut().line(now, NodeId(0), "run", format_args!("all faults end"));
         } else if let Some(decays) = &mut self.decays {
             let ticked = decays.tick(&mut self.world, &mut self.workload);
@@ -265,6 +297,9 @@ impl Run {
         }
         let troubled_until = self.workload.troubled_until();
         self.nfs.iter_mut().for_each(|nfs| nfs.trouble(troubled_until));
+        if let Some(importing) = &mut self.importing {
+            importing.tick(&mut self.world, troubled_until);
+        }
         self.workload.check_progress(now);
         let span = self.decays.as_ref().map_or(TICK, Decays::tick_span);
         self.world.set_timer(now + span, TICK_TIMER);
@@ -312,7 +347,8 @@ impl Run {
     fn outcome(self) -> Outcome {
         let (succeeded, failed) = self.workload.operations();
         let (calls, errors) = self.nfs.as_ref().map_or((0, 0), Nfs::calls);
-        let operations = (succeeded + calls, failed + errors);
+        let (told, untold) = self.importing.as_ref().map_or((0, 0), Importing::calls);
+        let operations = (succeeded + calls + told, failed + errors + untold);
         let taken_out = self.taken_out.drained();
         Outcome { taken_out, ..Outcome::of(self.world, operations, self.violations) }
     }

@@ -34,7 +34,7 @@ pub struct Trouble {
     keepers: Vec<NodeId>,
     managers: Vec<NodeId>,
     mounts: Vec<NodeId>,
-    /// Nodes that do nothing but serve NFS.
+    /// Nodes that do nothing but serve NFS, or import.
     fronts: Vec<NodeId>,
     cures: Vec<(Picos, Cure)>,
 }
@@ -44,7 +44,8 @@ impl Trouble {
     pub fn new(seed: u64, faults: Faults, members: &Members) -> Trouble {
         let random = Random::new(seed, "trouble");
         let (keepers, managers) = (members.keepers(), members.managers());
-        let (mounts, fronts) = (members.mounts.clone(), members.only_fronts());
+        let (mounts, mut fronts) = (members.mounts.clone(), members.only_fronts());
+        fronts.extend(members.importer);
         Trouble { faults, random, keepers, managers, mounts, fronts, cures: Vec::new() }
     }
 

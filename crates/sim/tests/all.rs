@@ -8,6 +8,7 @@ mod common;
 mod copies;
 mod decay;
 mod idle;
+mod imports;
 mod lending;
 mod memory;
 mod nfs;

@@ -42,7 +42,7 @@ const FOUND: [Bug; 24] = [
 ];
 
 /// Bugs that need another experiment, found by a few of its seeds.
-const FOUND_BY: [(Bug, &str); 11] = [
+const FOUND_BY: [(Bug, &str); 12] = [
     (Bug::AwayPageTaken, LENDING),
     (Bug::PlacedNotSynced, LARGE_COMMITS),
     (Bug::StaleEpochAccepted, MOVES),
@@ -50,6 +50,7 @@ const FOUND_BY: [(Bug, &str); 11] = [
     (Bug::OldSessionAccepted, BAD_LINKS),
     (Bug::WriteErrorSwallowed, FULL_DISKS),
     (Bug::RestoredNumbersRepeat, RESTORED_NAMES),
+    (Bug::BackupNotQuiesced, RESTORED_MANAGERS),
     (Bug::SalvagedNotCompared, SALVAGED_NAMES),
     (Bug::PresentForgotten, SALVAGED_NAMES),
     (Bug::DecisionNotSynced, SEVERAL_MANAGERS),
@@ -109,6 +110,7 @@ const CUTS_OF_MANAGERS: &str = "
 const FULL_DISKS: &str = include_str!("../../../experiments/full-disks.toml");
 
 const RESTORED_NAMES: &str = include_str!("../../../experiments/restored-names.toml");
+const RESTORED_MANAGERS: &str = include_str!("../../../experiments/restored-managers.toml");
 const SALVAGED_NAMES: &str = include_str!("../../../experiments/salvaged-names.toml");
 const SEVERAL_MANAGERS: &str = include_str!("../../../experiments/several-managers.toml");
 const DECAYING_DISKS: &str = include_str!("../../../experiments/decaying-disks.toml");

@@ -4,12 +4,15 @@ use sim::command::{replay, search};
 use sim::experiment::Experiment;
 
 const RESTORED_NAMES: &str = include_str!("../../../experiments/restored-names.toml");
+const RESTORED_MANAGERS: &str = include_str!("../../../experiments/restored-managers.toml");
 const SALVAGED_NAMES: &str = include_str!("../../../experiments/salvaged-names.toml");
 const DECAYING_DISKS: &str = include_str!("../../../experiments/decaying-disks.toml");
 /// Seeds, each with the 40 decays of the experiment. A soak has as many as fit its time.
 const SEEDS: u64 = 8;
 /// The same with its 12 restores.
 const RESTORED_SEEDS: u64 = 8;
+/// The same of several managers with its 8 restores.
+const ARRAY_SEEDS: u64 = 3;
 /// The same with its 4 losses of all names.
 const SALVAGED_SEEDS: u64 = 6;
 /// Seeds that lose an object together with the names.
@@ -26,6 +29,22 @@ fn no_decay_of_what_a_cluster_stores_is_silent() {
 #[test]
 fn names_that_are_restored_from_a_backup_lead_to_the_bytes_of_their_files_or_to_an_error() {
     find_nothing("experiments/restored-names.toml", RESTORED_NAMES, RESTORED_SEEDS);
+}
+
+#[test]
+fn backups_of_several_managers_are_of_one_moment_and_all_or_one_go_on_from_them() {
+    find_nothing("experiments/restored-managers.toml", RESTORED_MANAGERS, ARRAY_SEEDS);
+}
+
+#[test]
+fn a_backup_of_several_managers_that_is_of_no_one_moment_is_found() {
+    let usual = Experiment::parse(RESTORED_MANAGERS).unwrap();
+    let experiment = Experiment { bugs: vec!["BackupNotQuiesced".into()], ..usual };
+    let found = search(1..=BUG_SEEDS, &experiment, |_, _| ()).expect("a known bug");
+    let (seed, outcome) = found.expect("it is found");
+    println!("found after {seed} seeds: {:?}", outcome.violations);
+    let told = &outcome.violations[0];
+    assert!(told.contains("is not of one moment") || told.contains("names in a backup"), "{told}");
 }
 
 #[test]

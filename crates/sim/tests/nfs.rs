@@ -58,7 +58,7 @@ const FOUND: [(Bug, &str, u64); 20] = [
     (Bug::CallsMistaken, NFS_CLIENTS, 1),
     (Bug::EntrySkipped, NFS_CLIENTS, 1),
     (Bug::UnstableCookies, NFS_CLIENTS, 1),
-    (Bug::FrontVerifierKept, NFS_CLIENTS, 5),
+    (Bug::FrontVerifierKept, NFS_CLIENTS, 4),
     (Bug::NfsCommitIgnored, NFS_CLIENTS, 1),
     (Bug::NfsStableIgnored, NFS_CLIENTS, 1),
     (Bug::GuardIgnored, NFS_CLIENTS, 1),

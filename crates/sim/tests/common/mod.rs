@@ -252,6 +252,17 @@ pub fn roles(flaw: Flaw) -> Roles {
     let bugs = NodeConfig::new(wire::NodeId(1), 0, 0).bugs;
     let (manager, more_manager, server) = (idle.clone(), idle.clone(), idle.clone());
     let (front, backups, taken_out) = (idle, Backups::default(), TakenOut::default());
-    let copies = None;
-    Roles { manager, more_manager, server, mount, front, bugs, backups, taken_out, copies }
+    let (copies, importer) = (None, None);
+    Roles {
+        manager,
+        more_manager,
+        server,
+        mount,
+        front,
+        importer,
+        bugs,
+        backups,
+        taken_out,
+        copies,
+    }
 }
