@@ -3,6 +3,7 @@
 use super::link::Link;
 use super::origin::SharedOrigin;
 use super::{ATTRIBUTES, DIRECTORY};
+use core::net::{IpAddr, Ipv4Addr};
 use imports::record::{Known, begin};
 use imports::{Config, Import, Origin, Service};
 use names::{Client, Who};
@@ -10,7 +11,6 @@ use nfs::client::Caller;
 use nfs::client::session::{Session, Target};
 use node::{Cx, Notify};
 use std::cell::RefCell;
-use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
 use std::time::Duration;
 use wire::{Errno, FileId, NodeId};
