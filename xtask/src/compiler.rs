@@ -40,7 +40,7 @@ fn execute(call: &[String]) -> u8 {
     }
 }
 
-/// What is run where Cargo would run a compiler with these options.
+/// The calls in place of one that Cargo makes of a compiler with these options.
 fn calls(compiler: &str, options: &[String]) -> Vec<Vec<String>> {
     let plain = |more: &[&str]| -> Vec<String> {
         let more = more.iter().map(|option| option.to_string());
@@ -67,7 +67,7 @@ fn linting(compiler: &str, call: Vec<String>) -> Vec<String> {
     [clippy.to_string_lossy().into_owned()].into_iter().chain(call).collect()
 }
 
-/// The same call without code. What it writes lies beside what the compiler wrote, and Cargo is not told of it.
+/// The same call without code. Its output lies beside that of the compiler, and Cargo is not told of it.
 fn without_code(call: Vec<String>) -> Vec<String> {
     let mut is_folder = false;
     let changed = call.into_iter().map(|option| {

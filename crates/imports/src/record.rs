@@ -20,7 +20,7 @@ pub struct Known {
 /// A step that failed, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failed {
-    /// What was tried.
+    /// The operation that failed.
     pub what: &'static str,
     /// The manager's answer.
     pub errno: Errno,

@@ -158,7 +158,7 @@ mod tests {
     struct Root {
         attributes: BTreeMap<Box<[u8]>, Vec<u8>>,
         synced: BTreeMap<Box<[u8]>, Vec<u8>>,
-        /// What was written since the last sync is lost, and the sync says so.
+        /// Bytes written since the last sync are lost, and the sync says so.
         loses: bool,
     }
 

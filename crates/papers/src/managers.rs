@@ -137,7 +137,7 @@ struct Made {
     file: FileId,
 }
 
-/// What the reply of an operation in flight is kept as.
+/// How the reply of an operation in flight is kept.
 #[derive(Clone, Debug)]
 enum ReplyUse {
     Nothing,

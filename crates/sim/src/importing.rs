@@ -216,7 +216,7 @@ impl Importing {
         self.readers.iter().all(is_finished)
     }
 
-    /// What is under way, for people.
+    /// Operations under way, for people.
     pub fn unfinished(&self) -> Vec<String> {
         let describe = |reader: &Reader| format!("reader on {}: {:?}", reader.mount, reader.asked);
         self.readers.iter().map(describe).collect()
@@ -432,7 +432,7 @@ impl Importing {
 }
 
 impl Visit {
-    /// What the origin has had since then is right.
+    /// Every version that the origin has had since then is right.
     fn since(&self) -> Picos {
         before(self.begun)
     }

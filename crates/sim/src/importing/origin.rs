@@ -152,7 +152,7 @@ impl Origin {
         }
     }
 
-    // What holds of answers to who asked since some time.
+    // Checks of answers to questions that were asked since some time.
 
     /// The values that a name had at any time since then.
     pub fn since(&self, name: usize, since: Picos) -> Vec<Option<Version>> {
@@ -201,7 +201,7 @@ impl Origin {
         }
     }
 
-    // What it answers.
+    // Its answers.
 
     /// The replies to records of calls.
     pub fn serve(&mut self, mut calls: &[u8]) -> Vec<u8> {

@@ -19,7 +19,7 @@ struct Landed<T> {
     marks: Marks,
 }
 
-/// What is to be known of bytes that were read.
+/// Marks of bytes that were read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Marks {
     /// A column had no object. Its bytes are zeros, which is right of a column that was never written, and wrong of a

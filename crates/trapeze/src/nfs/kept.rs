@@ -1,4 +1,4 @@
-//! What the cluster keeps of its servers of NFS from one incarnation to the next (see [`nfs::start`]).
+//! State that the cluster keeps of its servers of NFS from one incarnation to the next (see [`nfs::start`]).
 
 use crate::random;
 use crate::serve::ServeError;
