@@ -137,6 +137,7 @@ bugs! {
     PrimaryNotAwaited = 105, "stripe server: a replica takes the place of a primary to which it has promised to wait.";
     SettledVerifierKept = 106, "stripe server: the write verifier is the same after all replicas lost their memory.";
     OtherVersionFetched = 107, "imports: bytes of an origin's file may be of another version than the known one.";
+    PlacingNotListed = 108, "stripe server: what a checkpoint has taken out of the log is in no list until it is in place.";
     PageSumIgnored = 70, "store: pages of the checkpoint are not verified.";
 }
 

@@ -483,7 +483,7 @@ pub fn roles(experiment: &Experiment, bugs: u128) -> Roles {
     };
     let taken = experiment.restores().then(|| backups.clone());
     let salvages = experiment.salvages();
-    let checkpoint_bytes = salvages.then_some(CHECKPOINT_BYTES);
+    let checkpoint_bytes = salvages.then_some(CHECKPOINT_BYTES).or(shape.checkpoint_bytes());
     let copies = shape.copies;
     let check = (copies > 1).then(CopyCheck::default);
     let more_manager = more_manager(at, servers.clone(), scrub, copies);

@@ -90,6 +90,9 @@ pub struct Shape {
     pub lend_mib: u32,
     /// In so many seconds everything that machines store is read once; at 0 once a week, which is never.
     pub scrub_seconds: u32,
+    /// An I/O server brings what is in its log into place when that is so much; at 0 when it is the usual amount, which
+    /// is hardly ever.
+    pub checkpoint_kib: u32,
     /// Whether applications say what they will read, which may be right or wrong.
     pub hints: bool,
 }
@@ -98,6 +101,11 @@ impl Shape {
     /// In which time everything that machines store is read once, if not in the usual one.
     pub fn scrub(&self) -> Option<Duration> {
         (self.scrub_seconds > 0).then(|| Duration::from_secs(self.scrub_seconds.into()))
+    }
+
+    /// How many bytes in a log start a checkpoint, if not the usual number.
+    pub fn checkpoint_bytes(&self) -> Option<u64> {
+        (self.checkpoint_kib > 0).then(|| u64::from(self.checkpoint_kib) << 10)
     }
 }
 
@@ -120,6 +128,7 @@ impl Default for Shape {
             widens_per_minute: 0,
             lend_mib: 0,
             scrub_seconds: 0,
+            checkpoint_kib: 0,
             hints: false,
         }
     }
@@ -438,6 +447,7 @@ impl Experiment {
             often("widens_per_minute", self.shape.widens_per_minute),
             ("lend_mib", self.shape.lend_mib.into(), 0, LEND_MIB_MAX.into()),
             ("scrub_seconds", self.shape.scrub_seconds.into(), 0, SECONDS_MAX),
+            ("checkpoint_kib", self.shape.checkpoint_kib.into(), 0, FILE_KIB_MAX.into()),
             chance("drop_per_million", faults.drop_per_million),
             chance("duplicate_per_million", faults.duplicate_per_million),
             chance("reorder_per_million", faults.reorder_per_million),

@@ -88,8 +88,11 @@ impl Inner {
     }
 
     async fn apply_all(self: &Rc<Self>, disk: &Disk) -> Result<(), Errno> {
-        let objects = std::mem::take(&mut *disk.unapplied.borrow_mut());
-        let objects: Vec<Rc<Object>> = objects.into_values().collect();
+        let objects: Vec<Rc<Object>> = {
+            let mut placing = disk.placing.borrow_mut();
+            *placing = std::mem::take(&mut *disk.unapplied.borrow_mut());
+            placing.values().cloned().collect()
+        };
         let mut result = Ok(());
         for some in objects.chunks(CHECKPOINT_PARALLEL) {
             if let Err(error) = self.apply_some(disk, some).await {
@@ -97,6 +100,9 @@ impl Inner {
                 disk.unapplied.borrow_mut().extend(again);
                 result = Err(error);
             }
+            // From here on the index has them.
+            let mut placing = disk.placing.borrow_mut();
+            some.iter().for_each(|object| drop(placing.remove(&object.id)));
         }
         result
     }

@@ -18,9 +18,10 @@ use endpoint::{Frame, FrameMut};
 use index::Index;
 use journal::Journal;
 use node::rings::{DiskError, DiskFile, DiskId, DiskListing, DiskOp, DiskReply};
-use node::{Cx, Notify, Semaphore};
+use node::{Bug, Cx, Notify, Semaphore};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound;
 use std::rc::Rc;
 use std::time::Duration;
 use wire::{Errno, ObjectId, Time};
@@ -100,6 +101,8 @@ pub(crate) struct Disk {
     pub damaged: RefCell<BTreeSet<ObjectId>>,
     /// Objects with records in the log that are not in place yet.
     pub unapplied: RefCell<BTreeMap<ObjectId, Rc<Object>>>,
+    /// Those that a checkpoint has taken from there and not brought into place yet.
+    pub placing: RefCell<BTreeMap<ObjectId, Rc<Object>>>,
     /// Objects that were described since the last checkpoint began.
     pub described: RefCell<BTreeMap<ObjectId, Rc<Object>>>,
     /// Some of it for so long that a checkpoint is due for that alone.
@@ -148,6 +151,7 @@ impl Disk {
             index: Index::new(cx),
             damaged: RefCell::default(),
             unapplied: RefCell::default(),
+            placing: RefCell::default(),
             described: RefCell::default(),
             is_described_long: Cell::new(false),
             checkpoints: Cell::new(0),
@@ -386,6 +390,27 @@ impl Disk {
             _ => None,
         });
         Ok(objects.collect())
+    }
+
+    /// Whether the log may have something of an object that is not in place.
+    pub fn is_logged(&self, object: ObjectId) -> bool {
+        self.unapplied.borrow().contains_key(&object) || self.placing.borrow().contains_key(&object)
+    }
+
+    /// The first `count` objects behind `after` that are recorded in place, in the log, or on their way from there:
+    /// each is in one of these at any time. Those that were removed a moment ago may be among them.
+    pub fn known_objects(&self, after: Option<ObjectId>, count: usize) -> Vec<ObjectId> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let first = |table: &RefCell<BTreeMap<ObjectId, Rc<Object>>>| -> Vec<ObjectId> {
+            let table = table.borrow();
+            table.range((from, Bound::Unbounded)).take(count).map(|(id, _)| *id).collect()
+        };
+        let placing =
+            if self.cx.has_bug(Bug::PlacingNotListed) { Vec::new() } else { first(&self.placing) };
+        let logged = first(&self.unapplied).into_iter().chain(placing);
+        let all: BTreeSet<ObjectId> =
+            self.index.behind(after, count).into_iter().chain(logged).collect();
+        all.into_iter().take(count).collect()
     }
 
     pub async fn list(&self, listing: DiskListing) -> Result<Vec<DiskFile>, DiskError> {

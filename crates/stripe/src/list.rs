@@ -1,12 +1,10 @@
 //! LIST: the objects of a server's disks, or of a group.
 
-use crate::disk::errno;
+use crate::disk::{Disk, errno};
 use crate::limits::LIST_COUNT_MAX;
 use crate::protocol::{Kept, ObjectReply, ObjectRequest};
 use crate::server::Inner;
 use node::{Answer, Request};
-use std::collections::BTreeSet;
-use std::ops::Bound;
 use wire::{Errno, GroupId, ObjectId};
 
 impl Inner {
@@ -46,7 +44,9 @@ impl Inner {
         Ok(names)
     }
 
-    /// At most `count` objects of a group, or of none, on one disk behind `after`, ascending.
+    /// At most `count` objects of a group, or of none, on one disk behind `after`, ascending. Of a group none is
+    /// missing that is there all the time from the first page to the last, whatever a checkpoint does meanwhile: a
+    /// replica that is filled by the list has what is in it.
     pub async fn list_of(
         &self,
         disk: usize,
@@ -55,33 +55,35 @@ impl Inner {
         count: usize,
     ) -> Result<Vec<ObjectId>, Errno> {
         let mut listed = Vec::new();
+        // What is in memory is looked through in larger pages: most of it may be of other groups.
+        let page = if group.is_listed() { LIST_COUNT_MAX } else { count };
         loop {
-            // Before the disk is asked: what a checkpoint brings into place meanwhile is in one of the two.
-            let logged = self.logged_objects(disk, group, after);
-            let some = self.disks[disk].list_objects(after, count).await.map_err(errno)?;
-            let bound = some.last().copied().filter(|_| some.len() == count);
-            let logged = logged.into_iter().filter(|id| bound.is_none_or(|bound| *id <= bound));
-            let all: BTreeSet<ObjectId> = some.into_iter().chain(logged).collect();
-            listed.extend(all.into_iter().filter(|id| self.group_of_object(disk, *id) == group));
+            let some = self.some_objects(&self.disks[disk], group, after, page).await?;
+            let bound = some.last().copied().filter(|_| some.len() == page);
+            listed.extend(some.into_iter().filter(|id| self.group_of_object(disk, *id) == group));
             after = bound;
             if after.is_none() || listed.len() >= count {
                 listed.truncate(count);
                 return Ok(listed);
             }
+            self.cx.yield_now().await;
         }
     }
 
-    /// Objects of a group behind `after` that may be in the log alone.
-    fn logged_objects(
+    /// The first `count` objects behind `after` that may be of the group. Those of none also where the index does not
+    /// know them.
+    async fn some_objects(
         &self,
-        disk: usize,
+        disk: &Disk,
         group: GroupId,
         after: Option<ObjectId>,
-    ) -> Vec<ObjectId> {
-        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let unapplied = self.disks[disk].unapplied.borrow();
-        let logged = unapplied.range((from, Bound::Unbounded)).map(|(id, _)| *id);
-        if group.is_listed() { logged.collect() } else { Vec::new() }
+        count: usize,
+    ) -> Result<Vec<ObjectId>, Errno> {
+        disk.check()?;
+        match group.is_listed() {
+            true => Ok(disk.known_objects(after, count)),
+            false => disk.list_objects(after, count).await.map_err(errno),
+        }
     }
 
     fn reply_names(&self, request: Request, names: &[Kept]) {

@@ -91,8 +91,7 @@ impl Inner {
         let open = self.objects.borrow().get(Spot { id, disk }).is_some();
         let disk = self.disk_at(disk)?;
         disk.check()?;
-        let logged = disk.unapplied.borrow().contains_key(&id);
-        Ok(!open && !logged && disk.index.get(id).is_none())
+        Ok(!open && !disk.is_logged(id) && disk.index.get(id).is_none())
     }
 
     /// The object in the caller's hands alone, with room in the log for what it will do.

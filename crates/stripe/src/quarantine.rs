@@ -100,5 +100,5 @@ impl Inner {
 /// Whether the log may have something of the object: a checkpoint that failed left it, and may have been done with the
 /// object.
 fn is_logged(disk: &Disk, object: &Object) -> bool {
-    disk.unapplied.borrow().contains_key(&object.id) || disk.checkpoint_error.get().is_some()
+    disk.is_logged(object.id) || disk.checkpoint_error.get().is_some()
 }

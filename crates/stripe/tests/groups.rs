@@ -4,6 +4,7 @@ mod damage;
 
 use crate::common::*;
 use std::collections::BTreeMap;
+use std::time::Duration;
 use stripe::{FileRef, Verifiers};
 use wire::Errno;
 
@@ -47,6 +48,37 @@ fn a_replica_that_ran_on_is_filled_by_a_primary_that_counts_anew() {
     world.until_whole();
     world.servers[primary].is_paused = true;
     assert!(retried(|| world.read(&file, 0, 300_001)) == bytes(31));
+}
+
+/// A checkpoint has taken them out of the log, and has not brought them into place.
+#[test]
+fn objects_on_their_way_from_the_log_into_place_are_filled() {
+    let mut world = World::grouped(3, 1);
+    let files: Vec<FileRef> = (50..90).map(|file| world.replicated(file)).collect();
+    world.servers[2].is_paused = true;
+    for (file, seed) in files.iter().zip(1..) {
+        retried(|| world.write(file, 0, &pattern(seed, PIECE * 9)));
+        retried(|| world.commit(file));
+    }
+    world.slow_objects = Some(Duration::from_millis(800));
+    for server in [0, 1] {
+        let service = world.servers[server].server.clone().unwrap();
+        world.servers[server].node.cx().spawn("test", async move {
+            let _ = service.flush().await;
+        });
+    }
+    world.servers[2].is_paused = false;
+    world.until_whole();
+    world.slow_objects = None;
+    for server in [0, 1] {
+        world.servers[server].is_paused = true;
+        for (file, seed) in files.iter().zip(1..) {
+            let found = retried(|| world.read(file, 0, PIECE * 9));
+            assert!(found == pattern(seed, PIECE * 9), "{:?} without {server}", file.file);
+        }
+        world.servers[server].is_paused = false;
+        world.until_whole();
+    }
 }
 
 /// Bytes of a piece that the program below writes.

@@ -204,6 +204,11 @@ impl Index {
         entries.map(|(object, entry)| (*object, Some(*entry))).collect()
     }
 
+    /// The first `count` objects recorded behind `after`.
+    pub fn behind(&self, after: Option<ObjectId>, count: usize) -> Vec<ObjectId> {
+        self.page(after, count).into_iter().map(|(object, _)| object).collect()
+    }
+
     /// The disk's id.
     pub fn disk(&self) -> u128 {
         self.disk.get()

@@ -50,6 +50,8 @@ pub struct World {
     pub disk_turns: u64,
     /// Reads of objects from this byte of their files on take this long.
     pub stall: Option<(u64, Duration)>,
+    /// Writes of objects take this long, so that what is in the log is long on its way into place.
+    pub slow_objects: Option<Duration>,
     /// Disks do one operation a turn, in the order of their places in the files, like the arm of a magnetic disk.
     pub sweep: bool,
     /// Changes packets on their way to or from servers.
@@ -130,11 +132,16 @@ impl Machine {
         self.config.memory.clone().expect("it lends memory")
     }
 
-    fn serve_disks(&mut self, now: Time, turns: u64, stall: Option<(u64, Duration)>) {
+    fn serve_disks(
+        &mut self,
+        now: Time,
+        turns: u64,
+        late_of: impl Fn(&DiskOp) -> Option<Duration>,
+    ) {
         while let Some(request) = self.node.take_disk() {
             let disk = &mut self.disks[usize::from(request.disk.0)];
             let late = if turns > 1 { disk.random(turns) } else { 0 };
-            let late = stalled(&request.op, stall).unwrap_or(TURN * late as u32);
+            let late = late_of(&request.op).unwrap_or(TURN * late as u32);
             self.under_way.push_back((now.0 + late.as_nanos() as u64, request));
         }
         for _ in 0..self.under_way.len() {
@@ -197,6 +204,10 @@ fn stalled(op: &DiskOp, stall: Option<(u64, Duration)>) -> Option<Duration> {
     stall.filter(|(from, _)| offset >= from).map(|(_, span)| span)
 }
 
+fn slowed(op: &DiskOp, slow: Option<Duration>) -> Option<Duration> {
+    slow.filter(|_| matches!(op, DiskOp::Write { file: DiskFile::Object(_), .. }))
+}
+
 impl World {
     pub fn new(servers: u16, disks: u16) -> World {
         World::with(servers, disks, 1, small)
@@ -217,6 +228,7 @@ impl World {
             flying: VecDeque::new(),
             disk_turns: 1,
             stall: None,
+            slow_objects: None,
             sweep: false,
             meddle: None,
         };
@@ -311,7 +323,9 @@ impl World {
             if self.sweep {
                 server.sweep_disks();
             } else {
-                server.serve_disks(self.now, self.disk_turns, self.stall);
+                let (stall, slow) = (self.stall, self.slow_objects);
+                let late_of = |op: &DiskOp| stalled(op, stall).or_else(|| slowed(op, slow));
+                server.serve_disks(self.now, self.disk_turns, late_of);
             }
         }
         self.collect();
