@@ -15,12 +15,12 @@ fn bytes_of(file: u64) -> Vec<u8> {
     pattern(file, 1_000 + (file as usize % 5) * 150_000)
 }
 
-fn status(cluster: &Cluster) -> String {
+pub fn status(cluster: &Cluster) -> String {
     let out = trapeze(&["status", "--all", "-c", &cluster.processes.target()]);
     String::from_utf8_lossy(&out.stdout).into_owned()
 }
 
-fn wait_until_whole(cluster: &Cluster) {
+pub fn wait_until_whole(cluster: &Cluster) {
     let begun = Instant::now();
     while !status(cluster).contains("every file has two whole copies") {
         assert!(begun.elapsed() < PATIENCE, "{}", status(cluster));

@@ -137,6 +137,11 @@ impl Groups {
     pub fn all(&self) -> Vec<Rc<Local>> {
         self.local.borrow().values().cloned().collect()
     }
+
+    /// Replicas that their groups count on, and that are not settled since the start.
+    pub fn starting(&self) -> usize {
+        self.local.borrow().values().filter(|local| local.seat.borrow().is_starting()).count()
+    }
 }
 
 #[cfg(test)]

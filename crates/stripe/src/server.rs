@@ -293,6 +293,11 @@ impl Server {
         self.0.disks.iter().map(|disk| disk.health.borrow().clone()).collect()
     }
 
+    /// Replicas here that their groups count on, and that have not compared since the start what they have.
+    pub fn replicas_starting(&self) -> usize {
+        self.0.groups.starting()
+    }
+
     /// The write verifier of this incarnation.
     pub fn verifier(&self) -> u64 {
         self.0.verifier

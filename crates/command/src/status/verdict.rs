@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use terminal::table::print_json;
 use trapeze::ask::Told;
 use trapeze::size::Size;
+use trapeze::status::report::CopiesAt;
 
 /// Not all is well. It was said already: only the exit code is left.
 #[derive(Debug, thiserror::Error)]
@@ -102,10 +103,20 @@ pub fn line(told: &[Told], troubles: &[String]) -> String {
     }
 }
 
-/// Groups of disks that keep the same bytes, and how many of them lack a copy.
+/// Groups of disks that keep the same bytes, and how many of them lack a copy, or cannot be known to have two: a server
+/// that has just died is still counted on, and one that has just started has not compared what it has.
 pub fn groups(told: &[Told]) -> (u64, u64) {
-    let each = told.iter().filter_map(Told::report).map(|it| (it.groups, it.groups_lacking));
-    each.max().unwrap_or_default()
+    let Some(keeper) = told.iter().filter_map(Told::report).max_by_key(|report| report.groups)
+    else {
+        return (0, 0);
+    };
+    let uncertain: u64 = keeper.copies_at.iter().map(|copies| uncertain(told, copies)).sum();
+    (keeper.groups, (keeper.groups_lacking + uncertain).min(keeper.groups))
+}
+
+fn uncertain(told: &[Told], copies: &CopiesAt) -> u64 {
+    let server = told.iter().find(|one| one.member.id.0 == copies.node);
+    server.and_then(Told::report).map_or(copies.groups, |report| report.groups_starting)
 }
 
 /// Files with a part on what is gone, as the manager has counted them.
@@ -168,6 +179,25 @@ mod tests {
         assert_eq!(Room::of(&told), Room { total_bytes: 300, free_bytes: 120 });
         let silent = [server(1, 0, &[5, 5])];
         assert_eq!(Room::of(&silent).total_bytes, 200, "a release that does not tell");
+    }
+
+    #[test]
+    fn a_copy_at_a_server_that_is_silent_or_has_just_started_does_not_count() {
+        let manager = |lacking| {
+            let copies_at = [2, 3].map(|node| CopiesAt { node, groups: 5 }).to_vec();
+            Report { groups: 8, groups_lacking: lacking, copies_at, ..Report::default() }
+        };
+        let manager = |lacking| tests::told(1, "manager", Some(Ok(manager(lacking))));
+        let starting = |id, groups_starting| {
+            let report = Report { groups_starting, ..Report::default() };
+            tests::told(id, "io", Some(Ok(report)))
+        };
+        let silent = |id| tests::told(id, "io", Some(Err(Errno::ETIMEDOUT)));
+        assert_eq!(groups(&[manager(0), starting(2, 0), starting(3, 0)]), (8, 0));
+        assert_eq!(groups(&[manager(1), starting(2, 0), starting(3, 2)]), (8, 3));
+        assert_eq!(groups(&[manager(0), silent(2), starting(3, 0)]), (8, 5));
+        assert_eq!(groups(&[manager(0), silent(2), silent(3)]), (8, 8));
+        assert_eq!(groups(&[starting(2, 0), starting(3, 0)]), (0, 0), "no manager among them");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-use super::{Dice, Versions, contents, report, stopped};
+use super::{Dice, Done, Versions, contents, stopped};
 use std::sync::atomic::Ordering;
 
 const PAGE: usize = 4096;
@@ -7,20 +7,20 @@ const PAGE: usize = 4096;
 pub fn change_an_array(bytes: usize) {
     let (stop, mut dice, mut versions) = (stopped(), Dice(2), Versions::default());
     let mut array = vec![0; bytes];
-    let (mut done, mut wrong) = (0, Vec::new());
+    let mut done = Done::default();
     while !stop.load(Ordering::Relaxed) {
         let place = dice.below((bytes / PAGE) as u64);
         let page = &mut array[place as usize * PAGE..][..PAGE];
-        wrong.extend(versions.check(place, page));
+        done.wrong.extend(versions.check(place, page));
         if dice.below(2) == 0 {
             let version = versions.try_next(place);
             page.copy_from_slice(&contents(place, version, PAGE));
             versions.acknowledge(place, version);
         }
-        done += 1;
+        done.operations += 1;
     }
     for place in versions.acknowledged() {
-        wrong.extend(versions.check(place, &array[place as usize * PAGE..][..PAGE]));
+        done.wrong.extend(versions.check(place, &array[place as usize * PAGE..][..PAGE]));
     }
-    report("array", done, 0, &wrong);
+    done.report("array");
 }

@@ -1,10 +1,11 @@
-use super::{Dice, Versions, contents, report, stopped};
+use super::{Dice, Done, Versions, contents, end, part, stopped};
 use rustix::fs::{Advice, AtFlags, Mode, OFlags, fadvise, openat, renameat, unlinkat};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::process::{Child, Command};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -91,31 +92,59 @@ fn open_replaced(dir: &Path, place: u64) -> io::Result<Option<File>> {
 
 /// Writes pages of files in `dir`, and replaces files, each acknowledged by fsync, and reads them, until standard input
 /// ends. Errors are allowed until then, since a killed mount gives them. In the end all that was acknowledged is there.
-pub fn write_and_read_files(dir: &Path) {
+fn write_and_read_files(dir: &Path) {
     let (stop, mut dice, mut versions) = (stopped(), Dice(1), Versions::default());
-    let (mut done, mut errors, mut wrong) = (0, 0, Vec::new());
+    let mut done = Done::default();
     while !stop.load(Ordering::Relaxed) {
         let place = some_place(&mut dice);
         let is_written = versions.0.get(&place).is_some_and(|version| version.acknowledged > 0);
         let outcome = if is_written && dice.below(3) > 0 {
-            read(dir, place).map(|bytes| wrong.extend(versions.check(place, &bytes)))
+            let bytes = done.count(|| read(dir, place));
+            bytes.map(|bytes| done.wrong.extend(versions.check(place, &bytes)))
         } else {
             let version = versions.try_next(place);
-            write(dir, place, version).map(|()| versions.acknowledge(place, version))
+            let written = done.count(|| write(dir, place, version));
+            written.map(|()| versions.acknowledge(place, version))
         };
-        done += u64::from(outcome.is_ok());
         if let Err(error) = outcome {
-            errors += 1;
             let short = error.kind() == io::ErrorKind::UnexpectedEof;
-            wrong.extend(short.then(|| format!("{place} is shorter than it was acknowledged")));
+            done.wrong.extend(short.then(|| format!("{place} is shorter than acknowledged")));
             std::thread::sleep(Duration::from_millis(100));
         }
     }
     for place in versions.acknowledged() {
         match read(dir, place) {
-            Ok(bytes) => wrong.extend(versions.check(place, &bytes)),
-            Err(error) => wrong.push(format!("{place} cannot be read in the end: {error}")),
+            Ok(bytes) => done.wrong.extend(versions.check(place, &bytes)),
+            Err(error) => done.wrong.push(format!("{place} cannot be read in the end: {error}")),
         }
     }
-    report("files", done, errors, &wrong);
+    done.report("files");
+}
+
+/// A process that writes and reads files in a directory.
+pub struct Files(Child);
+
+impl Files {
+    pub fn start(dir: &Path) -> Files {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "load::files::files_process", "--ignored", "--nocapture"]);
+        Files(part({
+            command.env("TRAPEZE_FILES_IN", dir);
+            command
+        }))
+    }
+
+    /// Ends it, and how much it has done; a panic when something was wrong.
+    pub fn end(self) -> String {
+        end(self.0).expect("files need nothing that may be absent")
+    }
+}
+
+/// Not a test of its own: started by the others, which must not have files of the mount open when they start machines.
+#[test]
+#[ignore = "a part of the other tests, which start it"]
+fn files_process() {
+    if let Some(dir) = std::env::var_os("TRAPEZE_FILES_IN") {
+        write_and_read_files(Path::new(&dir));
+    }
 }

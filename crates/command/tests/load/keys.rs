@@ -1,4 +1,4 @@
-use super::{Dice, Versions, contents, report};
+use super::{Dice, Done, Versions, contents};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -38,25 +38,29 @@ fn bytes_of(key: u64) -> usize {
 
 fn set_and_get(ports: &[u16], stop: &AtomicBool) -> String {
     let (mut dice, mut versions) = (Dice(3), Versions::default());
-    let (mut done, mut errors, mut wrong) = (0, 0, Vec::new());
+    let mut done = Done::default();
     let mut fronts: Vec<Option<Front>> = ports.iter().map(|_| None).collect();
     while !stop.load(Ordering::Relaxed) {
         let (at, key) = (dice.below(ports.len() as u64) as usize, dice.below(KEYS));
         let sets = dice.below(3) == 0;
-        let outcome = Front::open(&mut fronts[at], ports[at]).and_then(|front| match sets {
-            true => front.set(key, &mut versions),
-            false => front.get(key).map(|value| {
-                wrong.extend(value.and_then(|value| versions.check(key, &value)));
-            }),
+        let outcome = done.count(|| {
+            let front = Front::open(&mut fronts[at], ports[at])?;
+            match sets {
+                true => front.set(key, &mut versions).map(|()| None),
+                false => front.get(key),
+            }
         });
-        done += u64::from(outcome.is_ok());
-        if outcome.is_err() {
-            errors += 1;
-            fronts[at] = None;
-            std::thread::sleep(Duration::from_millis(50));
+        match outcome {
+            Ok(value) => {
+                done.wrong.extend(value.and_then(|value| versions.check(key, &value)));
+            }
+            Err(_) => {
+                fronts[at] = None;
+                std::thread::sleep(Duration::from_millis(50));
+            }
         }
     }
-    report("keys", done, errors, &wrong)
+    done.report("keys")
 }
 
 struct Front(BufReader<TcpStream>);

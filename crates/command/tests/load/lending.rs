@@ -5,10 +5,10 @@ use super::super::common::{
     Cluster, cannot_mount, detach, free_ports, is_mounted, json_lines, pause, program, seen,
     shape_of, shell, text, trapeze, until_top,
 };
-use super::{Keys, change_an_array, write_and_read_files};
+use super::{Files, Keys, change_an_array, end, part};
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
+use std::process::{Child, Command};
 use std::time::Duration;
 use trapeze::children::Process;
 use trapeze::config::Memory;
@@ -215,69 +215,34 @@ impl Drop for Lending {
 
 /// Two processes and a thread that use the cluster's memory.
 struct Load {
-    files: Child,
+    files: Files,
     array: Child,
     keys: Keys,
 }
 
 impl Load {
     fn start(of: &Lending) -> Load {
-        let tests = std::env::current_exe().unwrap();
-        let mut files = Command::new(&tests);
-        files.args(["--exact", "load::lending::files_process", "--ignored", "--nocapture"]);
         // Not its root: while nothing is mounted that is a directory like any other.
         let dir = of.point.join("load");
         fs::create_dir(&dir).unwrap();
-        files.env("TRAPEZE_FILES_IN", dir);
-        let mut array = Command::new(program());
-        let target = of.cluster.processes.target();
-        array.args(["run", "--memory", "2M", "--from", "256K", "--room", "64M", "-q", "-c"]);
-        array.args([
-            &target,
-            "--",
-            text(&tests),
-            "--exact",
-            "load::lending::array_process",
-            "--ignored",
-            "--nocapture",
-        ]);
-        array.env("TRAPEZE_ARRAY", "1");
-        let [files, array] = [files, array].map(|mut command| {
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-            command.spawn().unwrap()
-        });
-        Load { files, array, keys: Keys::start(&of.ports) }
+        let files = Files::start(&dir);
+        Load { files, array: part(array(of)), keys: Keys::start(&of.ports) }
     }
 
     /// Ends all of it, which has found nothing wrong, and says how much it has done.
     fn end(self) -> Vec<String> {
-        let mut lines = vec![self.keys.end()];
-        for mut process in [self.files, self.array] {
-            drop(process.stdin.take());
-            let done = process.wait_with_output().unwrap();
-            let told = String::from_utf8_lossy(&done.stdout).into_owned();
-            let errors = String::from_utf8_lossy(&done.stderr).into_owned();
-            let skipped = errors.contains("userfaultfd is not allowed");
-            assert!(done.status.success() || skipped, "{told}\n{errors}");
-            let last = told.lines().find(|line| line.contains(" done, "));
-            match last {
-                Some(last) => println!("{last}"),
-                None => rig::skip(&errors),
-            }
-            assert!(skipped || !last.unwrap().contains(": 0 done"), "{told}");
-            lines.extend(last.map(str::to_string));
-        }
-        lines
+        let lines = [self.keys.end(), self.files.end()];
+        lines.into_iter().chain(end(self.array)).collect()
     }
 }
 
-/// Not a test of its own: started by the others, which must not have files of the mount open when they start machines.
-#[test]
-#[ignore = "a part of the other tests, which start it"]
-fn files_process() {
-    if let Some(dir) = std::env::var_os("TRAPEZE_FILES_IN") {
-        write_and_read_files(Path::new(&dir));
-    }
+fn array(of: &Lending) -> Command {
+    let (target, tests) = (of.cluster.processes.target(), std::env::current_exe().unwrap());
+    let mut array = Command::new(program());
+    array.args(["run", "--memory", "2M", "--from", "256K", "--room", "64M", "-q", "-c", &target]);
+    array.args(["--", text(&tests), "--exact", "load::lending::array_process", "--ignored"]);
+    array.arg("--nocapture").env("TRAPEZE_ARRAY", "1");
+    array
 }
 
 /// Not a test of its own: a program whose large memory is in the cluster's.

@@ -5,23 +5,25 @@
 #![allow(dead_code)] // every test file uses a part of it
 
 mod array;
-mod files;
+pub mod files;
 mod keys;
 pub mod lending;
 
 use array::change_an_array;
-use files::write_and_read_files;
+use files::Files;
 use keys::Keys;
 
 use super::common::pattern;
 use std::collections::HashMap;
 use std::io::Read;
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 /// Which versions of a place may be found.
 #[derive(Default)]
-struct Versions(HashMap<u64, Version>);
+pub struct Versions(HashMap<u64, Version>);
 
 #[derive(Clone, Copy, Default)]
 struct Version {
@@ -31,25 +33,25 @@ struct Version {
 
 impl Versions {
     /// The version to write next.
-    fn try_next(&mut self, place: u64) -> u64 {
+    pub fn try_next(&mut self, place: u64) -> u64 {
         let version = self.0.entry(place).or_default();
         version.tried += 1;
         version.tried
     }
 
     /// Version `seen` is there, or a later one.
-    fn acknowledge(&mut self, place: u64, seen: u64) {
+    pub fn acknowledge(&mut self, place: u64, seen: u64) {
         self.0.entry(place).or_default().acknowledged = seen;
     }
 
     /// Places where something must be found.
-    fn acknowledged(&self) -> Vec<u64> {
+    pub fn acknowledged(&self) -> Vec<u64> {
         let all = self.0.iter().filter(|(_, version)| version.acknowledged > 0);
         all.map(|(place, _)| *place).collect()
     }
 
     /// The error in a read, if any.
-    fn check(&mut self, place: u64, bytes: &[u8]) -> Option<String> {
+    pub fn check(&mut self, place: u64, bytes: &[u8]) -> Option<String> {
         let Version { acknowledged, tried } = self.0.get(&place).copied().unwrap_or_default();
         let seen = bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
         if seen < acknowledged || seen > tried {
@@ -62,16 +64,16 @@ impl Versions {
 }
 
 /// A version of a place: its number, and bytes that both decide.
-fn contents(place: u64, version: u64, bytes: usize) -> Vec<u8> {
+pub fn contents(place: u64, version: u64, bytes: usize) -> Vec<u8> {
     let rest = pattern(place << 32 | version, bytes - 8);
     [&version.to_le_bytes()[..], &rest].concat()
 }
 
 /// Numbers without a pattern, the same in every run.
-struct Dice(u64);
+pub struct Dice(pub u64);
 
 impl Dice {
-    fn below(&mut self, bound: u64) -> u64 {
+    pub fn below(&mut self, bound: u64) -> u64 {
         self.0 += 1;
         wire::mix(self.0) % bound
     }
@@ -88,10 +90,61 @@ fn stopped() -> Arc<AtomicBool> {
     stop
 }
 
-/// The last line of a part: how much it has done. A panic when something was wrong.
-fn report(what: &str, done: u64, errors: u64, wrong: &[String]) -> String {
-    let line = format!("{what}: {done} done, {errors} errors, {} wrong", wrong.len());
-    println!("\n{line}");
-    assert!(wrong.is_empty(), "{what}: {wrong:?}");
-    line
+/// What a part has done.
+#[derive(Default)]
+pub struct Done {
+    pub operations: u64,
+    pub errors: u64,
+    pub wrong: Vec<String>,
+    /// The longest operation, where that is of interest.
+    pub longest: Duration,
+}
+
+impl Done {
+    /// Runs an operation, and counts it.
+    pub fn count<T, E>(&mut self, operation: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+        let start = Instant::now();
+        let outcome = operation();
+        self.longest = self.longest.max(start.elapsed());
+        match &outcome {
+            Ok(_) => self.operations += 1,
+            Err(_) => self.errors += 1,
+        }
+        outcome
+    }
+
+    /// The last line of a part. A panic when something was wrong.
+    pub fn report(&self, what: &str) -> String {
+        let Done { operations, errors, wrong, longest } = self;
+        let count = wrong.len();
+        let line = format!(
+            "{what}: {operations} done, {errors} errors, {count} wrong, the longest took {longest:.1?}"
+        );
+        println!("\n{line}");
+        assert!(wrong.is_empty(), "{what}: {wrong:?}");
+        line
+    }
+}
+
+/// A process of this program that runs one of its ignored tests, and ends with its input.
+fn part(mut command: Command) -> Child {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().unwrap()
+}
+
+/// Ends such a process, which has found nothing wrong; the line that says how much it has done.
+fn end(mut process: Child) -> Option<String> {
+    drop(process.stdin.take());
+    let done = process.wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&done.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&done.stderr).into_owned();
+    let skipped = errors.contains("userfaultfd is not allowed");
+    assert!(done.status.success() || skipped, "{told}\n{errors}");
+    let last = told.lines().find(|line| line.contains(" done, "));
+    match last {
+        Some(last) => println!("{last}"),
+        None => rig::skip(&errors),
+    }
+    assert!(skipped || !last.unwrap().contains(": 0 done"), "{told}");
+    last.map(str::to_string)
 }

@@ -65,6 +65,12 @@ figures! {
         groups => gauge "groups", "Groups of disks that keep the same bytes.";
         #[serde(default)]
         groups_lacking => gauge "groups_lacking", "Groups of which a copy lacks, or is being filled.";
+        /// Of the manager that keeps the members: the groups that count on a copy at each server.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        copies_at: Vec<CopiesAt>;
+        /// Of an I/O server: groups that count on a copy here which is not compared yet since the start.
+        #[serde(default)]
+        groups_starting => gauge "groups_starting", "Groups that count on a copy here that is not compared since the start.";
         /// Of the manager: files with a column on what was declared gone, as of its last walk over all of them.
         #[serde(default)]
         gone_files;
@@ -359,6 +365,14 @@ figures! {
         answers_lost = counters.answers_lost
             => counter "rpc_answers_lost_total", "Answers that could not be sent.";
     }
+}
+
+/// How many groups count on a copy at a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CopiesAt {
+    pub node: u16,
+    pub groups: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

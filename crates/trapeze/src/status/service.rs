@@ -14,7 +14,9 @@ use super::keys::Keys;
 use super::memory::Memory;
 use super::nfs::{Nfs, SharedFront};
 use super::reads::Reads;
-use super::report::{Disk, Io, Lease, Link, Mount, Pool, Report, Rpc, Scrub, StoreHealth, Wait};
+use super::report::{
+    CopiesAt, Disk, Io, Lease, Link, Mount, Pool, Report, Rpc, Scrub, StoreHealth, Wait,
+};
 use crate::machine_stat;
 use crate::older::{name_of, older_text};
 use endpoint::limits::PAGE_BYTES;
@@ -24,7 +26,7 @@ use live::link::{Directory, PeerStatus};
 use live::wait::WaitCounters;
 use node::{Answer, Cx, Request};
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -210,6 +212,8 @@ impl Source {
             mkdir_switching: self.names.as_ref().map_or(0, names::Handle::mkdir_switching).into(),
             groups: self.groups().0,
             groups_lacking: self.groups().1,
+            copies_at: self.copies_at(),
+            groups_starting: io.map_or(0, |io| io.replicas_starting() as u64),
             gone_files: self.names.as_ref().map_or(0, names::Handle::gone_files),
             restored_due: self.restoration().due,
             restored_lost: self.restoration().lost,
@@ -351,6 +355,17 @@ impl Source {
         let table = members.groups();
         let lacking = table.iter().filter(|(_, group)| group.lacks() > 0).count();
         (table.len() as u64, lacking as u64)
+    }
+
+    fn copies_at(&self) -> Vec<CopiesAt> {
+        let Some(members) = &self.members else { return Vec::new() };
+        let mut counts = BTreeMap::new();
+        for (_, group) in members.groups().iter() {
+            for replica in group.in_sync() {
+                *counts.entry(replica.server.0).or_default() += 1;
+            }
+        }
+        counts.into_iter().map(|(node, groups)| CopiesAt { node, groups }).collect()
     }
 
     fn leases(&self) -> Vec<Lease> {
