@@ -138,9 +138,9 @@ impl Groups {
         self.local.borrow().values().cloned().collect()
     }
 
-    /// Replicas that their groups count on, and that are not settled since the start.
-    pub fn starting(&self) -> usize {
-        self.local.borrow().values().filter(|local| local.seat.borrow().is_starting()).count()
+    /// Replicas that have all that their groups count on them for.
+    pub fn whole(&self) -> usize {
+        self.local.borrow().values().filter(|local| local.seat.borrow().is_whole()).count()
     }
 }
 

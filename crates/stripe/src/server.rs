@@ -293,9 +293,9 @@ impl Server {
         self.0.disks.iter().map(|disk| disk.health.borrow().clone()).collect()
     }
 
-    /// Replicas here that their groups count on, and that have not compared since the start what they have.
-    pub fn replicas_starting(&self) -> usize {
-        self.0.groups.starting()
+    /// Replicas here that have all that their groups count on them for.
+    pub fn whole_replicas(&self) -> usize {
+        self.0.groups.whole()
     }
 
     /// The write verifier of this incarnation.

@@ -116,7 +116,8 @@ pub fn groups(told: &[Told]) -> (u64, u64) {
 
 fn uncertain(told: &[Told], copies: &CopiesAt) -> u64 {
     let server = told.iter().find(|one| one.member.id.0 == copies.node);
-    server.and_then(Told::report).map_or(copies.groups, |report| report.groups_starting)
+    let whole = server.and_then(Told::report).map_or(0, |report| report.whole_copies);
+    copies.groups.saturating_sub(whole)
 }
 
 /// Files with a part on what is gone, as the manager has counted them.
@@ -188,16 +189,16 @@ mod tests {
             Report { groups: 8, groups_lacking: lacking, copies_at, ..Report::default() }
         };
         let manager = |lacking| tests::told(1, "manager", Some(Ok(manager(lacking))));
-        let starting = |id, groups_starting| {
-            let report = Report { groups_starting, ..Report::default() };
-            tests::told(id, "io", Some(Ok(report)))
+        let server = |id, whole_copies| {
+            tests::told(id, "io", Some(Ok(Report { whole_copies, ..Report::default() })))
         };
         let silent = |id| tests::told(id, "io", Some(Err(Errno::ETIMEDOUT)));
-        assert_eq!(groups(&[manager(0), starting(2, 0), starting(3, 0)]), (8, 0));
-        assert_eq!(groups(&[manager(1), starting(2, 0), starting(3, 2)]), (8, 3));
-        assert_eq!(groups(&[manager(0), silent(2), starting(3, 0)]), (8, 5));
+        assert_eq!(groups(&[manager(0), server(2, 5), server(3, 5)]), (8, 0));
+        assert_eq!(groups(&[manager(0), server(2, 5), server(3, 6)]), (8, 0), "one is admitted");
+        assert_eq!(groups(&[manager(1), server(2, 5), server(3, 3)]), (8, 3));
+        assert_eq!(groups(&[manager(0), silent(2), server(3, 5)]), (8, 5));
         assert_eq!(groups(&[manager(0), silent(2), silent(3)]), (8, 8));
-        assert_eq!(groups(&[starting(2, 0), starting(3, 0)]), (0, 0), "no manager among them");
+        assert_eq!(groups(&[server(2, 5), server(3, 5)]), (0, 0), "no manager among them");
     }
 
     #[test]

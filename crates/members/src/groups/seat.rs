@@ -81,7 +81,7 @@ struct Promise {
 /// A replica's part in its group.
 ///
 /// Getters; [`orders`](Seat::orders), [`takes`](Seat::takes), [`settles`](Seat::settles),
-/// [`is_starting`](Seat::is_starting); then
+/// [`is_whole`](Seat::is_whole); then
 /// [`propose`](Seat::propose), [`handle_group`](Seat::handle_group), [`handle_ask`](Seat::handle_ask),
 /// [`handle_answer`](Seat::handle_answer), [`handle_settled`](Seat::handle_settled).
 #[derive(Debug)]
@@ -144,9 +144,9 @@ impl Seat {
         if self.leaves { Memory::Lost } else { self.memory }
     }
 
-    /// Whether the group counts on this replica, which does not know yet what it lacks, or offers to leave.
-    pub fn is_starting(&self) -> bool {
-        self.is_in_sync() && self.memory() == Memory::Lost
+    /// Whether it has all that the group counts on it for. One that has just started does not know that yet.
+    pub fn is_whole(&self) -> bool {
+        self.is_in_sync() && self.memory() != Memory::Lost
     }
 
     /// The other replicas in sync, in order.

@@ -68,9 +68,9 @@ figures! {
         /// Of the manager that keeps the members: the groups that count on a copy at each server.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         copies_at: Vec<CopiesAt>;
-        /// Of an I/O server: groups that count on a copy here which is not compared yet since the start.
+        /// Of an I/O server: groups of which it has a whole copy. One that has just started has none before it knows.
         #[serde(default)]
-        groups_starting => gauge "groups_starting", "Groups that count on a copy here that is not compared since the start.";
+        whole_copies => gauge "whole_copies", "Groups of which the I/O server has a whole copy.";
         /// Of the manager: files with a column on what was declared gone, as of its last walk over all of them.
         #[serde(default)]
         gone_files;

@@ -213,7 +213,7 @@ impl Source {
             groups: self.groups().0,
             groups_lacking: self.groups().1,
             copies_at: self.copies_at(),
-            groups_starting: io.map_or(0, |io| io.replicas_starting() as u64),
+            whole_copies: io.map_or(0, |io| io.whole_replicas() as u64),
             gone_files: self.names.as_ref().map_or(0, names::Handle::gone_files),
             restored_due: self.restoration().due,
             restored_lost: self.restoration().lost,
