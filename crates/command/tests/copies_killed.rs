@@ -1,5 +1,5 @@
-//! I/O servers of a cluster with two copies are killed one after the other, under load of two mounts and a client of NFS:
-//! nothing that was acknowledged is lost, and nothing is refused meanwhile.
+//! I/O servers of a cluster with two copies are killed one after the other, under load of two mounts and a client of
+//! NFS: nothing that was acknowledged is lost, and nothing is refused meanwhile.
 
 use crate::common::{Cluster, cannot_mount, soaks, text, trapeze};
 use crate::copies::wait_until_whole;
