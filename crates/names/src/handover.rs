@@ -104,13 +104,16 @@ impl Manager {
         let behind = self.behind_serials(site, incarnation)?;
         let handed = Handed { owner, is_done: true, clients: Vec::new() };
         let append = self.put_owner_with(site, &handed, wall, behind)?;
+        let is_loaded = self.sites.owns(site);
         self.sites.set(site, owner);
-        self.load_site(site, now).map_err(|_| Errno::EIO)?;
+        if !is_loaded {
+            self.load_site(site, now).map_err(|_| Errno::EIO)?;
+        }
         Ok(append)
     }
 
     /// The epoch with which a site may become this manager's, if all its records are here.
-    fn arrived(&self, site: u8) -> Result<Option<u32>, Errno> {
+    pub(crate) fn arrived(&self, site: u8) -> Result<Option<u32>, Errno> {
         let epoch = self.read(0, |t| t.get(&keys::arrived(site)))?;
         epoch.map(|epoch| Transaction::decoded(&epoch)).transpose()
     }
@@ -322,6 +325,9 @@ impl Manager {
         };
         self.scan_site(site, None, &mut delete)?;
         self.scan_asides(site, None, delete)?;
+        if count > 0 {
+            batch.delete(&keys::arrived(site)); // not all of it is here any more
+        }
         Ok(((count > 0).then(|| self.store().apply(batch)), count >= CHANGES_MAX))
     }
 

@@ -170,11 +170,13 @@ impl<O: Objects> Service<O> {
                 self.cx.sleep(RETRY_INTERVAL).await;
             }
         }
-        // A failure is repaired by the next incarnation.
-        if self.clear_site(site, None).await.is_ok() && self.admit().await.is_ok() {
+        // That is written down first: a part of the records is not to be sent again, to one that was restored since. A
+        // failure is repaired by the next incarnation.
+        if self.admit().await.is_ok() {
             let done = self.manager.borrow_mut().handed_over(site, owner, self.cx.wall());
             if let Ok(append) = done {
                 self.note(self.post(append).await);
+                let _ = self.clear_site(site, None).await;
             }
         }
     }
@@ -187,6 +189,10 @@ impl<O: Objects> Service<O> {
         let Ok(open) = self.manager.borrow().open_handovers(self.cx.now()) else { return };
         for handover in open {
             self.cx.spawn("names handover", self.clone().tell_taker(handover));
+        }
+        // One of a restored store waits until it is known which sites are this manager's.
+        if !self.manager.borrow().is_frozen() {
+            self.cx.spawn("names clear", self.clone().clear_others());
         }
     }
 }

@@ -6,13 +6,16 @@
 //! gave. A site that no manager owned would be waited for without end.
 
 use super::Service;
-use crate::limits::{OWNERS_SPAN, RETRY_INTERVAL, WITNESS_PAUSE};
+use crate::clients::Heard;
+use crate::handover::Handover;
+use crate::limits::{KEEP_ALIVE_INTERVAL, OWNERS_SPAN, RETRY_INTERVAL, WITNESS_PAUSE};
 use crate::objects::Objects;
 use crate::permissions::Who;
-use crate::protocol::managers::{Owners, op};
+use crate::protocol::managers::{Owners, Take, op};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
+use wire::field::encoded;
 use wire::{Errno, NodeId, SiteOwner, Sites, Time};
 
 impl<O: Objects> Service<O> {
@@ -78,12 +81,67 @@ impl<O: Objects> Service<O> {
     /// as far as the store has some. Then what it has of others' sites goes.
     async fn go_by_owners(self: &Rc<Self>, heard: &BTreeMap<NodeId, Owners>) {
         let lineage = heard.values().map(|owners| owners.lineage + 1).max().unwrap_or_default();
+        self.hear_givers(heard);
         for (site, owner) in self.claims(heard.values()) {
             while self.adopt_site(site, owner, lineage).await.is_err() {
                 self.cx.sleep(RETRY_INTERVAL).await;
             }
         }
         self.cx.spawn("names clear", self.clone().clear_others());
+        let untold = self.untold(heard);
+        if !untold.is_empty() {
+            self.cx.spawn("names untold", self.clone().tell_untold(untold));
+        }
+    }
+
+    /// Sites on their way here are their givers' until they say else, whoever had them when the store was as it is.
+    fn hear_givers(self: &Rc<Self>, heard: &BTreeMap<NodeId, Owners>) {
+        for (giver, owners) in heard {
+            let mut given = Sites::all_at(self.cx.id());
+            for site in &owners.open {
+                let owner = owners.sites.get(*site);
+                if owner.manager == self.cx.id() {
+                    given.learn(*site, SiteOwner { epoch: owner.epoch - 1, manager: *giver });
+                }
+            }
+            self.hear_sites(&given);
+        }
+    }
+
+    /// Sites that others know as those of a manager which does not, and that nobody is giving to it: this manager gave
+    /// them, and has lost the record of that.
+    fn untold(&self, heard: &BTreeMap<NodeId, Owners>) -> Vec<(u8, SiteOwner)> {
+        let open: BTreeSet<u8> = heard.values().flat_map(|owners| owners.open.clone()).collect();
+        let is_untold = |(site, owner): &(u8, SiteOwner)| {
+            let own = heard.get(&owner.manager).map(|owners| owners.sites.get(*site));
+            !open.contains(site) && own.is_some_and(|own| own.epoch < owner.epoch)
+        };
+        self.manager.borrow().sites.table().iter().filter(is_untold).collect()
+    }
+
+    /// Tells the next owners of such sites that they are: they have all records. It asks once more before, as a
+    /// handover may have begun while it asked; meanwhile clients have said that they are there, which may hold
+    /// something.
+    async fn tell_untold(self: Rc<Self>, before: Vec<(u8, SiteOwner)>) {
+        self.cx.sleep(KEEP_ALIVE_INTERVAL).await;
+        let mut heard = BTreeMap::new();
+        self.hear_owners(&mut heard, Time::NEVER, RETRY_INTERVAL).await;
+        let untold = self.untold(&heard);
+        for (site, owner) in untold.into_iter().filter(|given| before.contains(given)) {
+            let take = || {
+                let manager = self.manager.borrow();
+                let clients = manager.heard(site).into_iter();
+                let all: Vec<Heard> = clients.map(|it| Heard { holds: true, ..it }).collect();
+                let clients = manager.silences(&all, self.cx.now());
+                encoded(&Take { site, epoch: owner.epoch, clients })
+            };
+            // ENODATA: it was restored too, and goes by what it is told itself.
+            while let Err(errno) = self.ask_manager::<()>(owner.manager, op::TAKE, &take()).await
+                && errno != Errno::ENODATA
+            {
+                self.cx.sleep(RETRY_INTERVAL).await;
+            }
+        }
     }
 
     /// Sites that are this manager's as far as any other knows. One whose giver has not been told yet that it is known
@@ -95,9 +153,12 @@ impl<O: Objects> Service<O> {
         for owners in heard {
             latest.learn_all(&owners.sites);
         }
-        let is_claim =
-            |(site, owner): &(u8, SiteOwner)| owner.manager == self.cx.id() && !open.contains(site);
-        latest.iter().filter(is_claim).filter(|(site, _)| !manager.sites.owns(*site)).collect()
+        // Also one that it has, by an epoch of before it went and came back.
+        let is_news = |site: u8, owner: SiteOwner| manager.sites.table().get(site) != owner;
+        let is_claim = |(site, owner): &(u8, SiteOwner)| {
+            owner.manager == self.cx.id() && !open.contains(site) && is_news(*site, *owner)
+        };
+        latest.iter().filter(is_claim).collect()
     }
 
     async fn adopt_site(
@@ -117,19 +178,28 @@ impl<O: Objects> Service<O> {
         Ok(())
     }
 
-    /// A backup has the sites of all managers, any of which may have come to this one since. The others are not needed.
-    async fn clear_others(self: Rc<Self>) {
+    /// Removes what the store has of sites that are others': a backup has those of all managers, any of which may have
+    /// come to this one since; and a handover ends when the next owner has said that it is.
+    pub(super) async fn clear_others(self: Rc<Self>) {
         if self.may_serve().await.is_err() {
             return;
         }
         for site in 1..=u8::MAX {
-            let is_other = !self.manager.borrow().sites.owns(site)
-                && !self.imports.borrow().contains_key(&site);
-            if is_other {
+            if self.is_left_over(site) {
                 // What is left is no more than bytes, which the next handover removes.
                 let _ = self.clear_site(site, None).await;
             }
         }
+    }
+
+    /// Whether what there is of a site is of no use. All of one that is to come is here while it is being given.
+    fn is_left_over(&self, site: u8) -> bool {
+        let manager = self.manager.borrow();
+        let is_open = |open: Vec<Handover>| open.iter().any(|(other, ..)| *other == site);
+        !manager.sites.owns(site)
+            && !self.imports.borrow().contains_key(&site)
+            && manager.arrived(site) == Ok(None)
+            && !manager.open_handovers(self.cx.now()).map_or(true, is_open)
     }
 
     pub(super) fn owners_here(&self) -> Result<Owners, Errno> {
