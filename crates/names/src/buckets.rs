@@ -20,17 +20,23 @@ use wire::{Attr, Errno, FileId, SITES};
 /// The directory is hashed: the request belongs to the site of the name.
 pub const HASHED: Errno = Errno::ENOTUNIQ;
 
+/// A part of the hashed directory was lost with the store of its manager, and so were the names in it.
+pub const LOST: Errno = Errno::ENOTRECOVERABLE;
+
 /// A manager's share of a hashed directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Share {
     /// The sites whose buckets it has.
     pub sites: SiteSet,
+    /// Its other sites.
+    pub lacking: SiteSet,
     /// The latest times of these, and the sum of their links and changes.
     pub sum: Attr,
-    /// The directory's own record.
+    /// The directory's own record, and whether that is one of a hashed directory.
     pub own: Option<Entry>,
+    pub is_hashed: bool,
 }
-fields!(Share { sites, sum, own });
+fields!(Share { sites, lacking, sum, own, is_hashed });
 
 impl Share {
     fn add(&mut self, site: u8, attr: &Attr) {
@@ -40,10 +46,24 @@ impl Share {
 
     /// Takes what another manager has. Whether it has nothing that this has: a site may have moved in between.
     pub fn merge(&mut self, other: &Share) -> bool {
-        let are_others = other.sites.iter().all(|site| self.sites.insert(site));
+        let are_others =
+            other.sites.iter().chain(other.lacking.iter()).all(|site| !self.tells(site));
+        self.sites.extend(other.sites);
+        self.lacking.extend(other.lacking);
         self.sum = merged(self.sum, &other.sum);
         self.own = self.own.or(other.own);
+        self.is_hashed |= other.is_hashed;
         are_others
+    }
+
+    /// Whether it is known what the site has.
+    fn tells(&self, site: u8) -> bool {
+        self.sites.contains(site) || self.lacking.contains(site)
+    }
+
+    /// Whether that is known of all sites, and the directory's own record is there.
+    pub fn tells_all(&self) -> bool {
+        self.own.is_some() && (0..=u8::MAX).all(|site| self.tells(site))
     }
 
     /// The directory, if nothing of it is missing.
@@ -67,13 +87,15 @@ fn merged(attr: Attr, other: &Attr) -> Attr {
 impl Transaction<'_> {
     /// The directory as far as it concerns this name: its record, or the bucket of the name. ESTALE when it is gone.
     pub(crate) fn directory_of(&self, parent: FileId, name: &[u8]) -> Result<Inode, Errno> {
-        if !self.hashed.has(parent) {
-            let inode = self.inode(parent)?;
-            if !inode.directory().is_some_and(|directory| directory.is_hashed) {
-                return Ok(inode);
-            }
+        let place = BucketId { directory: parent, site: site_of_name(parent, name) };
+        if self.hashed.has(parent) {
+            return self.bucket(place);
         }
-        self.bucket(BucketId { directory: parent, site: site_of_name(parent, name) })
+        let inode = self.inode(parent)?;
+        match inode.directory() {
+            Some(directory) if directory.is_hashed => self.find_bucket(place)?.ok_or(LOST),
+            _ => Ok(inode),
+        }
     }
 
     /// Where the name is.
@@ -102,27 +124,42 @@ impl Transaction<'_> {
         if is_of_all || is_elsewhere { Err(HASHED) } else { Ok(()) }
     }
 
+    /// ESTALE where nothing of the directory is known here: it may be gone.
     pub(crate) fn bucket(&self, place: BucketId) -> Result<Inode, Errno> {
-        let mut inode: Inode = self.record(&keys::bucket(place))?.ok_or(Errno::ESTALE)?;
-        inode.directory_mut().ok_or(Errno::EIO)?.bucket = Some(place.site);
-        Ok(inode)
+        let why = || if self.hashed.has(place.directory) { LOST } else { Errno::ESTALE };
+        self.find_bucket(place)?.ok_or_else(why)
     }
 
-    /// All buckets of a hashed directory, by their sites; of what is lacking all is asked for at once.
-    pub(crate) fn buckets(&self, directory: FileId) -> Result<Vec<Inode>, Errno> {
-        let all: Vec<_> =
-            (0..=u8::MAX).map(|site| self.bucket(BucketId { directory, site })).collect();
+    fn find_bucket(&self, place: BucketId) -> Result<Option<Inode>, Errno> {
+        let Some(mut inode): Option<Inode> = self.record(&keys::bucket(place))? else {
+            return Ok(None);
+        };
+        inode.directory_mut().ok_or(Errno::EIO)?.bucket = Some(place.site);
+        Ok(Some(inode))
+    }
+
+    /// The bucket of each site, if it has one; of what is at others all is asked for at once, and held.
+    fn find_buckets(&self, directory: FileId) -> Result<Vec<(u8, Option<Inode>)>, Errno> {
+        let find = |site| Ok((site, self.find_bucket(BucketId { directory, site })?));
+        let all: Vec<Result<_, Errno>> = (0..=u8::MAX).map(find).collect();
         all.into_iter().collect()
     }
 
-    /// How many names a directory has.
+    /// All buckets of a hashed directory, by their sites.
+    pub(crate) fn buckets(&self, directory: FileId) -> Result<Vec<Inode>, Errno> {
+        let all = self.find_buckets(directory)?.into_iter();
+        all.map(|(_, bucket)| bucket.ok_or(LOST)).collect()
+    }
+
+    /// How many names a directory has. Those of a lost part are lost.
     pub(crate) fn entries(&self, inode: &Inode) -> Result<u64, Errno> {
         let directory = inode.directory().ok_or(Errno::ENOTDIR)?;
         if !directory.is_hashed {
             return Ok(directory.entries);
         }
-        let buckets = self.buckets(inode.attr.file)?;
-        Ok(buckets.iter().filter_map(Inode::directory).map(|bucket| bucket.entries).sum())
+        let buckets = self.find_buckets(inode.attr.file)?.into_iter();
+        let entries = buckets.filter_map(|(_, bucket)| Some(bucket?.directory()?.entries));
+        Ok(entries.sum())
     }
 
     /// The names of an empty directory are at the sites of their hashes from now on. Its owner may. ENOTEMPTY for one
@@ -141,21 +178,29 @@ impl Transaction<'_> {
         }
         inode.touch(self.now);
         self.put_inode(&inode);
+        self.make_buckets(inode)
+    }
+
+    /// Makes parts of a hashed directory that are lost anew, without names. Its owner may.
+    pub fn mend_hashed(&mut self, who: &Who<'_>, file: FileId) -> Result<(), Errno> {
+        let inode = self.inode(file)?;
+        who.check_owner(&inode.attr)?;
+        match inode.directory() {
+            Some(directory) if directory.is_hashed => self.make_buckets(inode),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    /// Makes the buckets that there are not: there may be some where its own manager is one that lost its names.
+    fn make_buckets(&mut self, inode: Inode) -> Result<(), Errno> {
+        let found = self.find_buckets(inode.attr.file)?;
         let mut bucket = inode;
         (bucket.attr.links, bucket.attr.change) = (0, 0);
-        self.has_buckets(file)?;
-        for site in 0..=u8::MAX {
-            bucket.directory_mut().ok_or(Errno::ENOTDIR)?.bucket = Some(site);
+        for (site, _) in found.iter().filter(|(_, found)| found.is_none()) {
+            bucket.directory_mut().ok_or(Errno::ENOTDIR)?.bucket = Some(*site);
             self.put_inode(&bucket);
         }
         Ok(())
-    }
-
-    /// Whether there is any; so all of them are held, wherever they are.
-    fn has_buckets(&self, directory: FileId) -> Result<bool, Errno> {
-        let found = (0..=u8::MAX).map(|site| self.get(&keys::bucket(BucketId { directory, site })));
-        let found: Vec<_> = found.collect();
-        Ok(found.into_iter().collect::<Result<Vec<_>, _>>()?.iter().any(Option::is_some))
     }
 
     /// Changes the record of a file, and the buckets of a hashed directory; what users see of it then.
@@ -206,10 +251,15 @@ impl Transaction<'_> {
     pub(crate) fn share(&self, file: FileId) -> Result<Share, Errno> {
         let mut share = Share::default();
         if self.sites.has(file) {
-            share.own = Some(self.entry_of(&self.inode(file)?));
+            let inode = self.inode(file)?;
+            share.is_hashed = inode.directory().is_some_and(|directory| directory.is_hashed);
+            share.own = Some(self.entry_of(&inode));
         }
-        for site in self.hashed.sites(file).filter(|site| self.sites.owns(*site)) {
-            share.add(site, &self.bucket(BucketId { directory: file, site })?.attr);
+        for site in (0..=u8::MAX).filter(|site| self.sites.owns(*site)) {
+            match self.find_bucket(BucketId { directory: file, site })? {
+                Some(bucket) => share.add(site, &bucket.attr),
+                None => drop(share.lacking.insert(site)),
+            }
         }
         Ok(share)
     }
@@ -228,9 +278,12 @@ mod tests {
             if site % 2 == 0 { all.add(site, &attr) } else { half.add(site, &attr) }
         }
         assert_eq!(all.entry(), None);
-        assert!(all.merge(&half));
+        assert!(!all.tells_all());
+        assert!(all.merge(&half) && all.tells_all());
         assert_eq!(all.entry().map(|entry| entry.attr.links), Some(2 + 256));
         assert_eq!(all.entry().map(|entry| entry.attr.change), Some(255 * 128));
         assert!(!all.merge(&half));
+        let mut lacking = Share::default();
+        assert!(lacking.lacking.insert(7) && !all.merge(&lacking), "it is known of each site once");
     }
 }

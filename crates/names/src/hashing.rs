@@ -24,6 +24,11 @@ impl SiteSet {
         is_new
     }
 
+    /// Takes all of another set.
+    pub fn extend(&mut self, other: SiteSet) {
+        self.0.iter_mut().zip(other.0).for_each(|(word, others)| *word |= others);
+    }
+
     pub fn contains(&self, site: u8) -> bool {
         let (word, bit) = SiteSet::bit(site);
         self.0[word] & bit != 0

@@ -102,6 +102,9 @@ pub const IMPORT_BYTES: usize = 64 * 1024;
 pub const TABLE_INTERVAL: Duration = Duration::from_secs(5);
 /// Hashed directories that a client knows: it learns by one refusal which ones are, and 16 bytes are kept of each.
 pub const HASHED_MAX: usize = 10_000;
+/// Rounds in a row in which all managers answer until what none has of a hashed directory is taken for lost: in the
+/// first one the directory is hashed, in the next one a part is lacking, and in the last one it is hashed yet.
+pub const LACKING_ROUNDS: u32 = 3;
 /// Pause before a client asks a manager again that was lost.
 pub const RETRY_PAUSE: Duration = Duration::from_millis(20);
 /// Files changed in one batch at most.

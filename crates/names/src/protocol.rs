@@ -261,7 +261,7 @@ operations! {
     WithWcc = 57 once { operation: Box<Operation<'a>>, guard: Option<Wall>, call: Option<CallId> }
     OpenNamed = 43 once { who: Who<'a>, parent: FileId, name: &'a [u8], file: FileId, mask: u32 }
     Share = 58 pure { file: FileId }
-    HashDirectory = 59 once { who: Who<'a>, file: FileId }
+    HashDirectory = 59 once { who: Who<'a>, file: FileId, mends: bool }
     SetSwitching = 60 once { who: Who<'a>, per_mille: Option<u16> }
     Switching = 61 pure {}
 }

@@ -226,6 +226,7 @@ errnos! {
     ESTALE = 116 "stale file handle",
     EDQUOT = 122 "quota exceeded",
     ECANCELED = 125 "cancelled",
+    ENOTRECOVERABLE = 131 "a manager has lost its part of this hashed directory: `trapeze layout --hash` makes it anew",
     ENXIO = 6 "no such device or address",
 }
 

@@ -1,7 +1,7 @@
 //! The operations that hold nothing.
 
 use super::{Client, SMALL, Style};
-use crate::buckets::HASHED;
+use crate::buckets::{HASHED, LOST};
 use crate::create::How;
 use crate::directory::{Listing, Plus, Span};
 use crate::limits::{
@@ -395,14 +395,16 @@ impl Client {
     }
 
     /// The names of an empty directory are at the sites of their hashes from now on, and so are new files in it.
+    /// Of one that is hashed, parts that were lost with a manager's store are made anew, without names.
     pub async fn hash_directory(&self, who: &Who<'_>, file: FileId) -> Result<(), Errno> {
-        self.ask(Operation::HashDirectory { who: *who, file }, SMALL).await.map(drop)
+        let mends = self.get_attr(file).await == Err(LOST);
+        self.ask(Operation::HashDirectory { who: *who, file, mends }, SMALL).await.map(drop)
     }
 
     /// Whether the names of a directory are at the sites of their hashes.
     pub async fn is_directory_hashed(&self, file: FileId) -> Result<bool, Errno> {
         self.directory_layout(file).await?;
-        self.has_buckets(file).await
+        Ok(self.share_at(self.manager_of(file), file).await?.is_hashed)
     }
 
     /// From now on new files in the directory are striped so.

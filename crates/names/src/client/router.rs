@@ -2,9 +2,9 @@
 
 use super::calls::decoded;
 use super::{Client, Inner, Managed, SMALL, Settings, Style};
-use crate::buckets::{HASHED, Share};
+use crate::buckets::{HASHED, LOST, Share};
 use crate::hash::site_of_name;
-use crate::limits::{DEADLINE, HASHED_MAX, KEEP_ALIVE_INTERVAL, RETRY_PAUSE};
+use crate::limits::{DEADLINE, HASHED_MAX, KEEP_ALIVE_INTERVAL, LACKING_ROUNDS, RETRY_PAUSE};
 use crate::lookup::Entry;
 use crate::protocol::Operation;
 use std::collections::BTreeSet;
@@ -13,6 +13,8 @@ use wire::{Errno, FileId, NodeId, Sites};
 
 /// For a table of sites.
 const TABLE: Style = Style { room: Sites::BYTES, ..SMALL };
+/// For a manager's share of a directory: two sets of sites and two times attributes.
+const SHARE: Style = Style { room: 512, ..SMALL };
 
 impl Client {
     /// The manager that the file is at, as far as it is known.
@@ -88,8 +90,9 @@ impl Client {
                 }
                 Err(Errno::ESTALE) if number.by_name => {
                     // It is gone, or from a store that was restored; the next call learns it anew.
-                    spread.into_iter().for_each(|directory| self.forget_hashed(directory));
-                    return Err(Errno::ESTALE);
+                    let Some(directory) = spread else { return Err(Errno::ESTALE) };
+                    self.forget_hashed(directory);
+                    return Err(self.why_gone(directory).await);
                 }
                 Err(Errno::EREMCHG) if self.0.cx.now() + RETRY_PAUSE < end => {}
                 Err(Errno::EREMCHG) => return Err(Errno::ETIMEDOUT),
@@ -103,21 +106,18 @@ impl Client {
         }
     }
 
-    /// Whether the manager of a directory has buckets of it.
-    pub(super) async fn has_buckets(&self, file: FileId) -> Result<bool, Errno> {
-        let share = self.ask_at(self.manager_of(file), Operation::Share { file }, SMALL).await?;
-        Ok(decoded::<Share>(share)?.sites.iter().next().is_some())
+    /// What a manager has of a hashed directory.
+    pub(super) async fn share_at(&self, manager: NodeId, file: FileId) -> Result<Share, Errno> {
+        decoded(self.ask_at(manager, Operation::Share { file }, SHARE).await?)
     }
 
-    /// A hashed directory as all its managers have it.
+    /// A hashed directory as all its managers have it. The attributes of its own record where that is not hashed, as
+    /// when its manager goes on from before; [`LOST`] where another one does, and has no part of it.
     pub(super) async fn merged(&self, file: FileId) -> Result<Entry, Errno> {
-        let end = self.0.cx.now() + DEADLINE;
+        let (end, mut lacks) = (self.0.cx.now() + DEADLINE, 0);
         loop {
             let managers = self.0.sites.borrow().managers();
-            let shares = managers.iter().map(async |manager| {
-                let share = self.ask_at(*manager, Operation::Share { file }, SMALL).await?;
-                decoded::<Share>(share)
-            });
+            let shares = managers.iter().map(|manager| self.share_at(*manager, file));
             let mut sum = Share::default();
             let mut is_whole = true;
             for share in node::all(shares).await {
@@ -129,14 +129,34 @@ impl Client {
             if let Some(entry) = sum.entry().filter(|_| is_whole) {
                 return Ok(entry);
             }
+            if is_whole && sum.tells_all() {
+                if let Some(own) = sum.own.filter(|_| !sum.is_hashed) {
+                    self.forget_hashed(file);
+                    return Ok(own);
+                }
+                lacks += 1;
+                if lacks == LACKING_ROUNDS {
+                    return Err(LOST);
+                }
+                continue;
+            }
+            lacks = 0;
             if self.0.cx.now() + RETRY_PAUSE >= end {
                 return Err(Errno::ETIMEDOUT);
             }
-            // A site is on its way, or the directory has just become hashed, or none.
+            // A site is on its way.
             let news = managers.iter().map(|manager| self.learn_sites(*manager));
             if !node::all(news).await.contains(&true) {
                 self.0.cx.sleep(RETRY_PAUSE).await;
             }
+        }
+    }
+
+    /// Why a manager has nothing of a hashed directory: it is gone, or that manager has lost its part.
+    async fn why_gone(&self, directory: FileId) -> Errno {
+        match Box::pin(self.get_attr(directory)).await {
+            Err(LOST) => LOST,
+            _ => Errno::ESTALE,
         }
     }
 

@@ -571,7 +571,10 @@ fn change_more(
         SetDirectoryLayout { who, file, policy } => {
             transaction.set_directory_layout(who, *file, policy.clone()).map(done)
         }
-        HashDirectory { who, file } => transaction.hash_directory(who, *file).map(done),
+        HashDirectory { who, file, mends: false } => {
+            transaction.hash_directory(who, *file).map(done)
+        }
+        HashDirectory { who, file, mends: true } => transaction.mend_hashed(who, *file).map(done),
         Salvage { who, found } => transaction.salvage(who, found).map(Outcome::Bytes),
         SetSwitching { who, per_mille } => transaction.set_switching(who, *per_mille).map(done),
         Retire { who, server, retired } => transaction.retire(who, *server, *retired).map(done),

@@ -5,9 +5,10 @@ use crate::common::ROOT;
 use crate::common::array::Array;
 use crate::common::cluster::WHO;
 use crate::model::Space;
-use names::{How, Plus};
+use names::limits::RETRY_PAUSE;
+use names::{Client, How, Plus};
 use proptest::prelude::*;
-use wire::{Errno, FileId};
+use wire::{Errno, FileId, SetAttr};
 
 /// A directory that all managers have names of.
 fn hashed(array: &mut Array, names: usize) -> FileId {
@@ -194,6 +195,160 @@ fn a_directory_is_hashed_everywhere_or_nowhere_whenever_power_fails() {
         (hashed, not_hashed) = (hashed + u32::from(is), not_hashed + u32::from(!is));
     }
     assert!(hashed > 0 && not_hashed > 0, "{hashed} hashed, {not_hashed} not");
+}
+
+/// A directory with names that is hashed, and whose own record is at the manager at `at`, after a backup of before it
+/// was hashed; a client that knows it as hashed. One manager is lost, and restored from the backup.
+fn restored(at: usize, lost: usize) -> (Array, FileId, Client) {
+    let mut array = Array::spread(3, 2);
+    let client = array.client(0);
+    let [(_, one), (_, two), (_, three)] = array.one_of_each(0, &client);
+    let d = [one, two, three][at];
+    let backup = array.back_up(0);
+    let maker = client.clone();
+    array.run_client(0, async move {
+        maker.hash_directory(&WHO, d).await.unwrap();
+        for i in 0..NAMES {
+            let name = format!("f{i}");
+            maker.create(&WHO, d, name.as_bytes(), 0o644, How::Guarded, None).await.unwrap();
+        }
+        maker.sync().await.unwrap();
+    });
+    array.kill(lost);
+    array.restore_from(lost, &backup);
+    array.start_again(lost);
+    array.turns(6_000);
+    (array, d, client)
+}
+
+const NAMES: usize = 24;
+
+/// The names that are found, and those of which it is told that they are lost.
+async fn look(client: &Client, d: FileId) -> (usize, usize) {
+    let (mut found, mut lost) = (0, 0);
+    for i in 0..NAMES {
+        match client.lookup(&WHO, d, format!("f{i}").as_bytes()).await.map(drop) {
+            Ok(()) => found += 1,
+            Err(errno) => {
+                assert_eq!(errno, Errno::ENOTRECOVERABLE);
+                lost += 1;
+            }
+        }
+    }
+    (found, lost)
+}
+
+/// One that was hashed after the backup has lost its names of the restored manager, and says so at once, whatever is
+/// asked; it is listed without them when it was hashed once more.
+#[test]
+fn what_is_lost_of_a_hashed_directory_is_told_at_once_and_made_anew() {
+    for lost in [1, 2] {
+        let (mut array, d, old) = restored(0, lost);
+        let fresh = array.client(1);
+        let begun = array.net.now;
+        for (number, client) in [(0, old), (1, fresh)] {
+            array.run_client(number, async move {
+                let told = Err(Errno::ENOTRECOVERABLE);
+                assert_eq!(client.get_attr(d).await.map(drop), told);
+                let (found, lost) = look(&client, d).await;
+                assert!(found > 0 && lost > 0 && found + lost == NAMES, "{found}, {lost}");
+                assert_eq!(listing(&client, d).await.map(drop), told);
+                let mode = SetAttr { mode: Some(0o700), ..SetAttr::default() };
+                let changed = client.set_attr(&WHO, d, mode, false).await;
+                assert_eq!(changed.map(drop), told);
+                let policy = client.directory_layout(d).await.unwrap();
+                assert_eq!(client.set_directory_layout(&WHO, d, policy).await, told);
+                assert!(client.is_directory_hashed(d).await.unwrap());
+            });
+        }
+        assert!(array.net.now.since(begun) < RETRY_PAUSE * 100, "somebody waited");
+        let client = array.client(1);
+        array.run_client(1, async move {
+            let (found, _) = look(&client, d).await;
+            client.hash_directory(&WHO, d).await.unwrap();
+            let names = listing(&client, d).await.unwrap();
+            assert_eq!(names, found);
+            client.get_attr(d).await.unwrap();
+            for i in 0..NAMES {
+                let name = format!("f{i}");
+                let made = client.create(&WHO, d, name.as_bytes(), 0o644, How::Unchecked, None);
+                made.await.unwrap();
+            }
+            assert_eq!(listing(&client, d).await, Ok(NAMES));
+            assert_eq!(look(&client, d).await, (NAMES, 0));
+            client.hash_directory(&WHO, d).await.unwrap();
+            assert_eq!(listing(&client, d).await, Ok(NAMES));
+            for i in 0..NAMES {
+                client.unlink(&WHO, d, format!("f{i}").as_bytes()).await.unwrap();
+            }
+        });
+    }
+}
+
+/// How many names are listed.
+async fn listing(client: &Client, d: FileId) -> Result<usize, Errno> {
+    let (mut count, mut cookie) = (0, 0);
+    loop {
+        let part = client.read_directory(&WHO, d, cookie, 4096, Plus::Nothing).await?;
+        count += part.entries.len();
+        cookie = part.entries.last().map_or(cookie, |entry| entry.cookie);
+        if part.end {
+            return Ok(count - 2);
+        }
+    }
+}
+
+/// It can be removed as it is when the names are gone that are left.
+#[test]
+fn a_hashed_directory_that_lost_a_part_is_removed_when_the_rest_is_empty() {
+    let (mut array, d, _) = restored(0, 1);
+    let client = array.client(1);
+    array.run_client(1, async move {
+        let mut name = None;
+        for i in 0..24 {
+            let one = format!("d{i}");
+            let file = client.lookup(&WHO, ROOT, one.as_bytes()).await.map(|one| one.attr.file);
+            // Of others the manager is asked that has lost a part of this one.
+            name = name.or((file == Ok(d) || file == Err(Errno::ENOTRECOVERABLE)).then_some(one));
+        }
+        let name = name.unwrap();
+        let full = client.remove_directory(&WHO, ROOT, name.as_bytes()).await;
+        assert_eq!(full.map(drop), Err(Errno::ENOTEMPTY));
+        for i in 0..NAMES {
+            let _lost = client.unlink(&WHO, d, format!("f{i}").as_bytes()).await;
+        }
+        client.remove_directory(&WHO, ROOT, name.as_bytes()).await.unwrap();
+        assert_eq!(client.get_attr(d).await.map(drop), Err(Errno::ESTALE));
+    });
+}
+
+/// The manager of the directory itself goes on from before it was hashed: it is an ordinary one again, for those that
+/// knew it as a hashed one too. Hashed once more it has the names of the others.
+#[test]
+fn a_directory_whose_own_manager_was_restored_is_as_in_the_backup() {
+    let (mut array, d, old) = restored(1, 1);
+    let fresh = array.client(1);
+    let begun = array.net.now;
+    for (number, client) in [(0, old), (1, fresh)] {
+        array.run_client(number, async move {
+            client.get_attr(d).await.unwrap();
+            assert_eq!(listing(&client, d).await, Ok(0));
+            assert!(!client.is_directory_hashed(d).await.unwrap());
+        });
+    }
+    assert!(array.net.now.since(begun) < RETRY_PAUSE * 100, "somebody waited");
+    let client = array.client(1);
+    array.run_client(1, async move {
+        client.hash_directory(&WHO, d).await.unwrap();
+        let names = listing(&client, d).await.unwrap();
+        assert!(names > 0 && names < NAMES, "{names}");
+        for i in 0..NAMES {
+            let name = format!("f{i}");
+            let made = client.create(&WHO, d, name.as_bytes(), 0o644, How::Unchecked, None).await;
+            made.unwrap();
+        }
+        assert_eq!(listing(&client, d).await, Ok(NAMES));
+    });
 }
 
 proptest! {
