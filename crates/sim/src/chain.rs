@@ -112,9 +112,20 @@ impl Chain {
                 }
                 made => made?,
             };
+            if number % 2 == 1 {
+                self.hash(names, entry.attr.file).await?;
+            }
             all.push(entry.attr.file);
         }
         Ok(all)
+    }
+
+    /// Names are spread over all managers in one that is empty yet, or they are already.
+    async fn hash(&self, names: &Client, directory: FileId) -> Result<(), Errno> {
+        match names.hash_directory(&Who::ROOT, directory).await {
+            Err(Errno::ENOTEMPTY) => Ok(()),
+            hashed => hashed,
+        }
     }
 
     async fn work_on(&self, names: &Client) -> Result<(), Errno> {
@@ -173,8 +184,8 @@ impl Chain {
                 Err(errno) => Err(errno),
             };
             let listed = match listed {
-                // Or it was hashed since the backup, and some of its buckets are lost.
-                Err(Errno::ENOENT | Errno::ESTALE | Errno::ETIMEDOUT) => continue,
+                // Or it was hashed since the backup, and a part of it is lost.
+                Err(Errno::ENOENT | Errno::ESTALE | Errno::ENOTRECOVERABLE) => continue,
                 listed => listed?,
             };
             for name in listed {

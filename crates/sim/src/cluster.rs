@@ -396,8 +396,15 @@ async fn hasher(cx: Cx, names: names::Client) {
 async fn hash_all(names: &names::Client) -> Result<(), Errno> {
     let mut directories = vec![FileId::ROOT];
     while let Some(directory) = directories.pop() {
-        let listing =
-            names.read_directory(&Who::ROOT, directory, 0, 16 << 10, Plus::Nothing).await?;
+        let list = || names.read_directory(&Who::ROOT, directory, 0, 16 << 10, Plus::Nothing);
+        let listing = match list().await {
+            // A part of it was lost with a manager's store.
+            Err(Errno::ENOTRECOVERABLE) => {
+                names.hash_directory(&Who::ROOT, directory).await?;
+                list().await?
+            }
+            listed => listed?,
+        };
         let is_below = |entry: &names::ListingEntry| {
             entry.kind == FileKind::Directory && !matches!(&entry.name[..], b"." | b"..")
         };

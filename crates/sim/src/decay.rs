@@ -34,9 +34,6 @@ use wire::{NodeId, ObjectId};
 const REST: Picos = Picos::seconds(6);
 /// How long everything may take to be read when nothing is damaged, and how long it is tried otherwise.
 const AUDIT: Picos = Picos::seconds(60);
-/// The same where one of several managers was restored: each look at a directory that was hashed since the backup ends
-/// when its manager has been asked for half a minute where the names are that it lost.
-const AUDIT_IN_PART: Picos = Picos::seconds(600);
 /// How long a machine may take to scrub its disks.
 const SCRUB: Picos = Picos::seconds(20);
 /// Of a round the first audit is over, and the machine that decayed is started once more.
@@ -239,8 +236,7 @@ impl Decays {
                     () if self.is_restored && read => {
                         let restoring = self.restoring.as_ref().expect("it was restored");
                         restoring.make();
-                        let span = if restoring.is_in_part() { AUDIT_IN_PART } else { MAKING };
-                        self.phase = Phase::Making { until: now + span };
+                        self.phase = Phase::Making { until: now + MAKING };
                     }
                     () if read || late => self.next_round(world, workload)?,
                     () => {}
@@ -417,13 +413,8 @@ impl Decays {
     fn start_audit(&mut self, world: &mut World, workload: &mut Workload) {
         let now = world.now();
         let again = self.victim.is_some() && self.random.chance(AGAIN);
-        self.phase = Phase::Auditing { until: now + self.audit_span(), again };
+        self.phase = Phase::Auditing { until: now + AUDIT, again };
         workload.audit(self.victim.is_none(), world);
-    }
-
-    fn audit_span(&self) -> Picos {
-        let is_in_part = self.restoring.as_ref().is_some_and(Restoring::is_in_part);
-        if is_in_part { AUDIT_IN_PART } else { AUDIT }
     }
 
     fn victim_now(&self) -> NodeId {
@@ -482,7 +473,7 @@ impl Decays {
         workload.model_mut().data.server_died(|_| false);
         drop(world.try_start(victim));
         self.named = None;
-        let until = world.now() + self.audit_span();
+        let until = world.now() + AUDIT;
         self.phase = Phase::Auditing { until, again: false };
         workload.audit(false, world);
     }

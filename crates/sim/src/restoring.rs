@@ -287,11 +287,6 @@ impl Restoring {
         model.whole.clear();
     }
 
-    /// Whether one of several managers was restored in this round.
-    pub fn is_in_part(&self) -> bool {
-        self.gone_back.get().is_some_and(|(_, is_all)| !is_all)
-    }
-
     fn check_chain(&self) -> Result<(), String> {
         let (Some((which, is_all)), Some(seen)) = (self.gone_back.get(), self.backups.seen())
         else {
