@@ -7,6 +7,7 @@ use super::pass::Pass;
 use super::place::{Kind, Target};
 use super::row::Row;
 use std::io;
+use std::time::Duration;
 use terminal::progress;
 use terminal::table::{Table, print_json};
 use trapeze::local::Shape;
@@ -15,6 +16,9 @@ use trapeze::scratch::{Processes, Scratch};
 
 /// Memory touched before a place is measured.
 const TOUCH_BYTES: usize = 1 << 30;
+
+/// How often the time that has passed is shown: a step of a long file takes a minute.
+const PROGRESS_PERIOD: Duration = Duration::from_secs(1);
 
 /// Units of an operation's rates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,23 +157,24 @@ impl Compare {
 
     fn passes(&self, ops: &[Op], places: &mut [Target<'_>]) -> io::Result<Vec<Figures>> {
         let mut all = vec![vec![Vec::new(); ops.len()]; places.len()];
-        let bar = progress::steps(
-            self.name,
-            (usize::from(self.passes) * places.len() * ops.len()) as u64,
-        );
+        let each = usize::from(self.passes) * ops.len() + usize::from(self.warm_up.is_some());
+        let bar = progress::steps(self.name, (places.len() * each) as u64);
+        bar.enable_steady_tick(PROGRESS_PERIOD);
+        let step = |op: &Op, place: &mut Target<'_>| {
+            let what = format!("{}, {}", place.kind().name(), op.name);
+            bar.set_message(what.clone());
+            let done = op.run(place).map_err(|error| io::Error::other(format!("{what}: {error}")));
+            bar.inc(1);
+            done
+        };
         if let Some(op) = &self.warm_up {
-            places.iter_mut().try_for_each(|place| op.run(place).map(drop))?;
+            places.iter_mut().try_for_each(|place| step(op, place).map(drop))?;
         }
         for _ in 0..self.passes {
             for (place, passes) in places.iter_mut().zip(&mut all) {
                 touch_memory(TOUCH_BYTES);
                 for (op, passes) in ops.iter().zip(passes) {
-                    let done = op.run(place).map_err(|error| {
-                        let place = place.kind().name();
-                        io::Error::other(format!("{place}, {}: {error}", op.name))
-                    });
-                    passes.push(done?);
-                    bar.inc(1);
+                    passes.push(step(op, place)?);
                 }
             }
         }

@@ -154,13 +154,25 @@ impl Manager {
         Ok((done, append))
     }
 
-    /// The active I/O servers. New files go to those that are not retired; which are is the store's to say.
+    /// The active I/O servers. New files go to those that are not retired: neither by what is told here, nor by the
+    /// store.
     pub fn set_servers(&mut self, servers: &[IoServer]) {
-        let retired = &self.retired;
-        let told =
-            |server: &IoServer| IoServer { retired: retired.contains(&server.id), ..*server };
-        self.servers = servers.iter().map(told).collect();
-        self.open_servers = self.servers.iter().filter(|s| !s.retired).copied().collect();
+        self.told_servers = servers.to_vec();
+        self.choose_servers();
+    }
+
+    /// Which servers are retired has changed.
+    pub(crate) fn choose_servers(&mut self) {
+        let is_retired = |server: &IoServer| self.retired.contains(&server.id);
+        let told = self.told_servers.iter();
+        let known = |server: &IoServer| IoServer { retired: is_retired(server), ..*server };
+        self.servers = told.clone().map(known).collect();
+        self.open_servers = told.filter(|s| !s.retired && !is_retired(s)).copied().collect();
+    }
+
+    /// A new file has no more columns than this: several of [`set_servers`](Manager::set_servers) may share a disk.
+    pub fn set_columns_max(&mut self, columns: usize) {
+        self.columns_max = columns;
     }
 
     /// The active I/O servers.

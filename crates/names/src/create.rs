@@ -321,7 +321,8 @@ impl Transaction<'_> {
     ) -> Result<Content, Errno> {
         Ok(match (new.kind, &new.target) {
             (FileKind::Regular, _) => {
-                let layout = policy.layout(self.servers, file.serial()).ok_or(Errno::EHOSTDOWN)?;
+                let layout = policy.layout(self.servers, self.columns_max, file.serial());
+                let layout = layout.ok_or(Errno::EHOSTDOWN)?;
                 Content::Regular(Regular {
                     layout,
                     truncations: 0,

@@ -31,6 +31,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use store::{Append, Store};
 use wire::field::encoded;
+use wire::layout::WIDTH_MAX;
 use wire::{Errno, FileId, NodeId, Time, VolumeId, Wall};
 
 /// Kind and version of a store of names, for [`store::Config`].
@@ -103,9 +104,13 @@ pub struct Manager {
     pub(crate) found: u64,
     /// The store was made or restored, so that it goes on as a lineage above all that servers know of.
     pub(crate) outbids: bool,
+    /// The I/O servers as they were told.
+    pub(crate) told_servers: Vec<IoServer>,
     /// Active I/O servers, and those of them that get new files.
     pub(crate) servers: Vec<IoServer>,
     pub(crate) open_servers: Vec<IoServer>,
+    /// Most columns of a new file.
+    pub(crate) columns_max: usize,
     pub(crate) retired: BTreeSet<NodeId>,
     pub(crate) opens: Opens,
     pub(crate) truncating: BTreeMap<FileId, u64>,
@@ -199,8 +204,10 @@ impl Manager {
             volume,
             is_new: true,
             outbids: true,
+            told_servers: Vec::new(),
             servers: Vec::new(),
             open_servers: Vec::new(),
+            columns_max: WIDTH_MAX,
             retired: BTreeSet::new(),
             opens: Opens::default(),
             truncating: BTreeMap::new(),
@@ -357,6 +364,7 @@ impl Manager {
             store: &self.store,
             volume: &self.volume,
             servers: &self.open_servers,
+            columns_max: self.columns_max,
             opens: &self.opens,
             locks: &self.locks,
             truncating: &self.truncating,
@@ -542,7 +550,7 @@ impl Manager {
                     true => self.retired.insert(server),
                     false => self.retired.remove(&server),
                 };
-                self.set_servers(&self.servers.clone());
+                self.choose_servers();
             }
         }
     }

@@ -160,7 +160,7 @@ pub(crate) type Participants = Vec<NodeId>;
 pub struct Policy {
     /// Bytes of a stripe unit.
     pub unit_bytes: u32,
-    /// Columns; 0 is as many as there are disks, up to [`WIDTH_MAX`].
+    /// Columns; 0 is as many as there are disks, up to [`WIDTH_MAX`], and more there are never.
     pub width: u8,
     /// Whether new directories may go to another site.
     pub switching: bool,
@@ -177,9 +177,9 @@ impl Default for Policy {
 
 impl Policy {
     /// The layout of the file with serial number `serial`: the disks of the active servers in turn, so that column 0 is
-    /// everywhere. Of servers chosen by name those that are not active count as well, with their first disk: what is
+    /// everywhere; at most `columns_max` of them. Of servers chosen by name those that are not active count as well, with their first disk: what is
     /// written there waits for them. `None` when there is no server.
-    pub fn layout(&self, active: &[IoServer], serial: u64) -> Option<Layout> {
+    pub fn layout(&self, active: &[IoServer], columns_max: usize, serial: u64) -> Option<Layout> {
         let homes = match &self.servers[..] {
             [] => homes_of(active),
             named => {
@@ -188,7 +188,8 @@ impl Policy {
                 homes_of(&chosen.collect::<Vec<_>>())
             }
         };
-        let width = if self.width == 0 { WIDTH_MAX } else { self.width.into() }.min(homes.len());
+        let width = if self.width == 0 { WIDTH_MAX } else { self.width.into() };
+        let width = width.min(columns_max).min(homes.len());
         let first = (serial % homes.len().max(1) as u64) as usize;
         let columns: Vec<Home> = homes.iter().cycle().skip(first).take(width).copied().collect();
         Layout::new(1, self.unit_bytes, &columns)
@@ -459,8 +460,9 @@ mod tests {
 
     #[test]
     fn inodes_of_every_kind_survive() {
-        let layout =
-            Policy::default().layout(&[NodeId(1), NodeId(2)].map(IoServer::from), 3).unwrap();
+        let layout = Policy::default()
+            .layout(&[NodeId(1), NodeId(2)].map(IoServer::from), WIDTH_MAX, 3)
+            .unwrap();
         let regular = Regular {
             layout,
             truncations: 4,
@@ -491,14 +493,14 @@ mod tests {
     fn columns_rotate_and_width_is_kept() {
         let active = [1, 2, 3].map(|id| IoServer::from(NodeId(id)));
         let policy = Policy { width: 2, ..Policy::default() };
-        let layouts: Vec<_> = (0..4).map(|s| policy.layout(&active, s).unwrap()).collect();
+        let layouts: Vec<_> = (0..4).map(|s| policy.layout(&active, 3, s).unwrap()).collect();
         assert_eq!(layouts[0].servers(), [1, 2].map(NodeId));
         assert_eq!(layouts[2].servers(), [3, 1].map(NodeId));
         assert_eq!(layouts[3].servers(), layouts[0].servers());
-        assert!(policy.layout(&[], 0).is_none());
+        assert!(policy.layout(&[], 3, 0).is_none());
         // Two disks each: as many columns as disks, one on each.
         let double = active.map(|server| IoServer { disks: 3, ..server });
-        let layout = Policy::default().layout(&double, 5).unwrap();
+        let layout = Policy::default().layout(&double, WIDTH_MAX, 5).unwrap();
         let mut homes: Vec<_> = layout.homes().map(|home| (home.server.0, home.disk)).collect();
         assert_eq!(homes, [(3, 1), (1, 0), (2, 0), (3, 0), (1, 1), (2, 1)]);
         homes.dedup();

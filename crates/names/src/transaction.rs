@@ -112,6 +112,8 @@ pub struct Transaction<'a> {
     pub(crate) volume: &'a Volume,
     /// Those that get new files.
     pub(crate) servers: &'a [IoServer],
+    /// Most columns of a new file.
+    pub(crate) columns_max: usize,
     pub(crate) opens: &'a Opens,
     pub(crate) locks: &'a Locks,
     pub(crate) truncating: &'a BTreeMap<FileId, u64>,

@@ -519,6 +519,23 @@ fn layouts_are_inherited_and_columns_rotate() {
     world.manager.set_servers(&[1, 2, 3, 4].map(|id| names::IoServer::from(NodeId(id))));
     let file = world.touch(&WHO, "wide", 0o644).unwrap();
     assert_eq!(world.get(file).unwrap().layout.unwrap().width(), 4);
+    // What shares disks gives a file no more columns than there are disks, also where more were asked for.
+    world.manager.set_columns_max(3);
+    let file = world.touch(&WHO, "narrow", 0o644).unwrap();
+    assert_eq!(world.get(file).unwrap().layout.unwrap().width(), 3);
+    let wide = Policy { width: 4, ..Policy::default() };
+    let all = world.mkdir(&WHO, "all", 0o755).unwrap();
+    world.change(|t| t.set_directory_layout(&WHO, all, wide)).unwrap();
+    let file = world.touch(&WHO, "all/narrow", 0o644).unwrap();
+    assert_eq!(world.get(file).unwrap().layout.unwrap().width(), 3);
+    // One that is told to be retired gets nothing new.
+    let told = |id| names::IoServer { retired: id == 2, ..names::IoServer::from(NodeId(id)) };
+    world.manager.set_servers(&[1, 2, 3, 4].map(told));
+    for name in ["e", "f", "g", "h"] {
+        let file = world.touch(&WHO, name, 0o644).unwrap();
+        let layout = world.get(file).unwrap().layout.unwrap();
+        assert!(layout.servers().iter().all(|server| *server != NodeId(2)), "{layout:?}");
+    }
     world.manager.set_servers(&[]);
     assert_eq!(world.touch(&WHO, "none", 0o644).map(drop), Err(Errno::EHOSTDOWN));
 }

@@ -24,6 +24,7 @@ type LocalFuture<T> = Pin<Box<dyn Future<Output = T>>>;
 
 pub(super) trait Control {
     fn set_servers(&self, servers: &[IoServer]);
+    fn set_columns_max(&self, columns: usize);
     fn servers(&self) -> Vec<IoServer>;
     fn quarantine(&self) -> QuarantineCounters;
     fn trouble(&self) -> Option<MetaError>;
@@ -49,6 +50,11 @@ impl Handle {
     /// From now on these I/O servers get new files, but for those that are retired.
     pub fn set_servers(&self, servers: &[IoServer]) {
         self.0.set_servers(servers);
+    }
+
+    /// From now on a new file has no more columns than this.
+    pub fn set_columns_max(&self, columns: usize) {
+        self.0.set_columns_max(columns);
     }
 
     /// Counts of objects that no file claims.
@@ -168,6 +174,9 @@ impl std::fmt::Debug for Handle {
 impl<O: Objects> Control for Rc<Service<O>> {
     fn set_servers(&self, servers: &[IoServer]) {
         self.manager.borrow_mut().set_servers(servers);
+    }
+    fn set_columns_max(&self, columns: usize) {
+        self.manager.borrow_mut().set_columns_max(columns);
     }
     fn servers(&self) -> Vec<IoServer> {
         self.manager.borrow().servers().to_vec()
