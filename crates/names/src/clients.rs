@@ -15,7 +15,7 @@ use crate::sessions::Claim;
 use crate::transaction::{Changes, Transaction};
 use std::collections::BTreeSet;
 use store::Append;
-use wire::{Errno, FileId, Time};
+use wire::{Errno, FileId, NodeId, Time};
 
 /// A client as the giver of a site knows it.
 #[derive(Clone, Copy, Debug)]
@@ -173,6 +173,18 @@ impl Manager {
     /// A new file has no more columns than this: several of [`set_servers`](Manager::set_servers) may share a disk.
     pub fn set_columns_max(&mut self, columns: usize) {
         self.columns_max = columns;
+    }
+
+    /// These are told how far the store is, and not the servers of [`set_servers`](Manager::set_servers): of groups
+    /// many are on one disk.
+    pub fn set_witnesses(&mut self, servers: &[NodeId]) {
+        self.witnesses = Some(servers.to_vec());
+    }
+
+    /// The servers that are told how far the store is.
+    pub fn witnesses(&self) -> Vec<NodeId> {
+        let servers = || self.servers.iter().map(|server| server.id).collect();
+        self.witnesses.clone().unwrap_or_else(servers)
     }
 
     /// The active I/O servers.

@@ -111,6 +111,8 @@ pub struct Manager {
     pub(crate) open_servers: Vec<IoServer>,
     /// Most columns of a new file.
     pub(crate) columns_max: usize,
+    /// Those that are told how far the store is, where they are others.
+    pub(crate) witnesses: Option<Vec<NodeId>>,
     pub(crate) retired: BTreeSet<NodeId>,
     pub(crate) opens: Opens,
     pub(crate) truncating: BTreeMap<FileId, u64>,
@@ -208,6 +210,7 @@ impl Manager {
             servers: Vec::new(),
             open_servers: Vec::new(),
             columns_max: WIDTH_MAX,
+            witnesses: None,
             retired: BTreeSet::new(),
             opens: Opens::default(),
             truncating: BTreeMap::new(),

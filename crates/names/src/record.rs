@@ -176,9 +176,9 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// The layout of the file with serial number `serial`: the disks of the active servers in turn, so that column 0 is
-    /// everywhere; at most `columns_max` of them. Of servers chosen by name those that are not active count as well, with their first disk: what is
-    /// written there waits for them. `None` when there is no server.
+    /// The layout of the file with serial number `serial`: the disks of the active servers in turn, so that column 0
+    /// is everywhere; at most `columns_max` of them. Of servers chosen by name those that are not active count as well,
+    /// with their first disk: what is written there waits for them. `None` when there is no server.
     pub fn layout(&self, active: &[IoServer], columns_max: usize, serial: u64) -> Option<Layout> {
         let homes = match &self.servers[..] {
             [] => homes_of(active),

@@ -6,7 +6,7 @@ use crate::common::cluster::{Cluster, SERVERS, WHO, create};
 use names::{Client, Entry, IoServer, REFUSED};
 use store::{MemoryBackend, MemoryLogs};
 use stripe::Witness;
-use wire::{Errno, FileId, ObjectId, VolumeId};
+use wire::{Errno, FileId, NodeId, ObjectId, VolumeId};
 
 fn cluster() -> Cluster {
     let mut cluster = Cluster::new(1);
@@ -120,6 +120,21 @@ fn a_store_from_before_any_server_joined_waits_for_one_and_is_refused() {
     cluster.handle.as_ref().unwrap().set_servers(&joined);
     cluster.turns(1000);
     assert_eq!(asked.take().expect("an answer").map(drop), Err(REFUSED));
+}
+
+/// Groups get new files, each as a server of its own.
+#[test]
+fn the_servers_of_groups_are_told_how_far_the_store_is_and_not_each_group() {
+    let mut cluster = cluster();
+    let client = cluster.client(1);
+    let groups: Vec<IoServer> = (0xc000..0xc020).map(|id| IoServer::from(NodeId(id))).collect();
+    let handle = cluster.handle.as_ref().unwrap();
+    handle.set_servers(&groups);
+    handle.set_witnesses(&SERVERS);
+    cluster.created(&client, b"file", None);
+    cluster.turns(IDLE);
+    let told: Vec<NodeId> = cluster.objects.0.witnesses.borrow().keys().copied().collect();
+    assert_eq!(told, SERVERS);
 }
 
 #[test]

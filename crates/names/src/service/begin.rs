@@ -147,7 +147,7 @@ impl<O: Objects> Service<O> {
         let (mut servers, mut told) = (BTreeSet::from_iter(servers), Told::new());
         loop {
             if !self.manager.borrow().is_new {
-                servers.extend(self.manager.borrow().servers().iter().map(|server| server.id));
+                servers.extend(self.manager.borrow().witnesses());
             }
             if self.has_heard(&servers, &told) || self.cx.now() >= until {
                 return (servers, told);
@@ -204,8 +204,7 @@ impl<O: Objects> Service<O> {
 
     /// The active servers that do not know yet how far the store is.
     fn behind(&self, own: &Witness) -> Vec<NodeId> {
-        let active: BTreeSet<NodeId> =
-            self.manager.borrow().servers().iter().map(|server| server.id).collect();
+        let active = BTreeSet::from_iter(self.manager.borrow().witnesses());
         let mut told = self.told.borrow_mut();
         told.retain(|server, _| active.contains(server));
         let knows = |server: &NodeId| told.get(server).is_some_and(|known| !own.is_beyond(known));
@@ -247,8 +246,8 @@ impl<O: Objects> Service<O> {
     fn is_end_of_outbidding(&self) -> bool {
         let (told, asked) = (self.told.borrow(), self.asked.borrow());
         let manager = self.manager.borrow();
-        let active = manager.servers().iter().map(|server| &server.id);
-        let heard_all = active.chain(asked.iter()).all(|server| told.contains_key(server));
+        let active = manager.witnesses();
+        let heard_all = active.iter().chain(asked.iter()).all(|server| told.contains_key(server));
         !told.is_empty() && (heard_all || !manager.is_frozen())
     }
 

@@ -25,6 +25,7 @@ type LocalFuture<T> = Pin<Box<dyn Future<Output = T>>>;
 pub(super) trait Control {
     fn set_servers(&self, servers: &[IoServer]);
     fn set_columns_max(&self, columns: usize);
+    fn set_witnesses(&self, servers: &[NodeId]);
     fn servers(&self) -> Vec<IoServer>;
     fn quarantine(&self) -> QuarantineCounters;
     fn trouble(&self) -> Option<MetaError>;
@@ -55,6 +56,11 @@ impl Handle {
     /// From now on a new file has no more columns than this.
     pub fn set_columns_max(&self, columns: usize) {
         self.0.set_columns_max(columns);
+    }
+
+    /// From now on these servers are told how far the store is, whatever gets new files.
+    pub fn set_witnesses(&self, servers: &[NodeId]) {
+        self.0.set_witnesses(servers);
     }
 
     /// Counts of objects that no file claims.
@@ -177,6 +183,9 @@ impl<O: Objects> Control for Rc<Service<O>> {
     }
     fn set_columns_max(&self, columns: usize) {
         self.manager.borrow_mut().set_columns_max(columns);
+    }
+    fn set_witnesses(&self, servers: &[NodeId]) {
+        self.manager.borrow_mut().set_witnesses(servers);
     }
     fn servers(&self) -> Vec<IoServer> {
         self.manager.borrow().servers().to_vec()
