@@ -4,7 +4,7 @@ use crate::run::{SUITE, command, root, run_tests};
 
 /// A switch (`node::Bug`), the package and the name of a test that notices it. Those that fresh seeds find are in
 /// `crates/sim/tests/bugs.rs`.
-const NOTICED: [(&str, &str, &str); 25] = [
+const NOTICED: [(&str, &str, &str); 26] = [
     ("AnswerBeforeAppend", "names", "nothing_is_acknowledged_when_the_log_fails"),
     ("AnswersForgotten", "names", "a_call_is_executed_once_even_over_a_restart"),
     ("AwayPageTaken", "stripe", "what_was_cut_off_does_not_come_back"),
@@ -19,6 +19,7 @@ const NOTICED: [(&str, &str, &str); 25] = [
     ("OrphanRemovedEarly", "names", "files_without_names_live_while_they_are_open"),
     ("PartNotFinished", "names", "a_rename_between_managers_is_made_or_not_whenever_power_fails"),
     ("PartNotSynced", "names", "a_rename_between_managers_is_made_or_not_whenever_power_fails"),
+    ("PlacingNotListed", "stripe", "objects_on_their_way_from_the_log_into_place_are_filled"),
     ("QuarantineHasty", "names", "objects_that_no_file_claims_are_set_aside"),
     ("RenameKeepsTarget", "names", "renames"),
     ("StaleLoadKept", "stripe", "what_is_read_while_it_is_cut_off_is_no_damage"),
