@@ -81,6 +81,47 @@ fn objects_on_their_way_from_the_log_into_place_are_filled() {
     }
 }
 
+/// The primary is cut off while a write is on its way to the other replica, which takes over, with the same verifier:
+/// it has all that was answered. The one before hears of that when it is heard again.
+#[test]
+fn a_write_that_the_next_primary_does_not_have_is_not_answered() {
+    let mut world = World::grouped(3, 1);
+    let file = world.replicated(5);
+    let bytes = |seed| pattern(seed, 50_000);
+    world.write(&file, 0, &bytes(1)).unwrap();
+    world.commit(&file).unwrap();
+    let (id, group) = world.groups()[0].clone();
+    let [before, next] = [0, 1].map(|at| group.replicas()[at].server);
+    let manager = world.manager.as_ref().expect("a manager").node.cx().id();
+    world.cuts = vec![[before, next], [before, manager], [world.cx().id(), manager]];
+    let frames = data(&world.cx(), &bytes(2));
+    let client = world.client.clone();
+    let written =
+        world.start(async move { client.write(&file, 0, frames, stripe::Write::Unstable).await });
+    let leads = |world: &World| {
+        let groups = world.groups();
+        groups.iter().find(|(other, _)| *other == id).map(|(_, group)| group.primary().server)
+    };
+    while leads(&world) != Some(next) {
+        world.turn();
+    }
+    assert!(written.borrow().is_none(), "the other replica has not answered");
+    world.cuts.clear();
+    world.until(|| written.borrow().is_some());
+    let mut written = written.take().expect("done");
+    // As a client does: what was lost is written once more.
+    let committed = retried(|| world.commit(&file));
+    if written
+        .is_ok_and(|written| !written.columns().all(|column| written.same(column, &committed)))
+    {
+        written = Err(Errno::EAGAIN);
+    }
+    if written.is_err() {
+        retried(|| world.write(&file, 0, &bytes(2)));
+    }
+    assert!(retried(|| world.read(&file, 0, 50_000)) == bytes(2));
+}
+
 /// Bytes of a piece that the program below writes.
 const PIECE: usize = 12_000;
 const PIECES: u64 = 24;

@@ -81,7 +81,8 @@ impl Inner {
         let forward = Forward { op: op::WRITE, ask: *ask, data: Some(&data), trailer, order };
         let here = async { !ask.stable || self.is_committed(&object, ask).await };
         let (here, there) = node::both(here, self.replicate(local, targets, &forward)).await;
-        let stable = ask.stable && here && there?;
+        // Also of a write that need not be stable: one that another primary does not have is not answered.
+        let stable = there? && here && ask.stable;
         Ok(ObjectReply { order: number, stable, ..self.describe(&object) })
     }
 

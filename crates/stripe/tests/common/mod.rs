@@ -56,6 +56,8 @@ pub struct World {
     pub sweep: bool,
     /// Changes packets on their way to or from servers.
     pub meddle: Option<Box<dyn FnMut(&mut Vec<u8>)>>,
+    /// Nodes that do not hear each other.
+    pub cuts: Vec<[NodeId; 2]>,
 }
 
 fn node(id: NodeId, incarnation: u64, disks: u16) -> Node {
@@ -231,6 +233,7 @@ impl World {
             slow_objects: None,
             sweep: false,
             meddle: None,
+            cuts: Vec::new(),
         };
         world.turns(20);
         world
@@ -306,6 +309,10 @@ impl World {
 
     pub fn turn(&mut self) {
         for (to, packet) in std::mem::take(&mut self.flying) {
+            let from = packet.header().source;
+            if self.cuts.iter().any(|cut| cut.contains(&from) && cut.contains(&to)) {
+                continue;
+            }
             let nodes = self.servers.iter().map(|s| &s.node);
             let managers = self.manager.iter().filter(|it| !it.is_away).map(|it| &it.node);
             let mut nodes = nodes.chain([&self.client_node]).chain(managers);
