@@ -59,6 +59,12 @@ impl From<NfsError> for ServeError {
 
 fn after_listening(error: &ListenError) -> &'static str {
     match error {
+        ListenError::Address(at, error)
+            if error.kind() == io::ErrorKind::AddrInUse && at.port() == portmap::PORT =>
+        {
+            "; another port mapper answers there, maybe that of another NFS server of Trapeze: leave this one out, and \
+             mount with -o port=PORT,mountport=PORT"
+        }
         ListenError::Address(_, error) if error.kind() == io::ErrorKind::AddrInUse => {
             "; another NFS server listens there, maybe the kernel's (`systemctl stop nfs-server`): stop it, or choose \
              another port and mount with -o port=PORT,mountport=PORT"
@@ -280,4 +286,19 @@ pub fn run(
     running.host.run(|| stopper.asked())?;
     drop(serving);
     serve::stop(running)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_an_address_in_use_it_is_said_what_is_there() {
+        let told = |address: &str| {
+            let error = io::Error::from(io::ErrorKind::AddrInUse);
+            NfsError::from(ListenError::Address(address.parse().unwrap(), error)).to_string()
+        };
+        assert!(told("127.0.0.1:111").contains("another port mapper"));
+        assert!(told("127.0.0.1:2049").contains("another NFS server"));
+    }
 }
