@@ -2,7 +2,7 @@
 //!
 //! The cluster's key, or its directory, is the permission: these calls are made as root.
 
-use super::{At, O_RDWR, Result, Volume};
+use super::{At, O_RDWR, Result, Volume, VolumeError};
 use crate::config::MANAGER_NODE;
 use members::{Forget, Member, Retire};
 use names::{Aside, Entry, IoServer, SwitchingShare, Who};
@@ -125,13 +125,30 @@ impl Volume {
     }
 
     /// The names of an empty directory are spread over all managers from now on, and new files in it; on stable
-    /// storage. ENOTEMPTY: it has names.
+    /// storage. ENOTEMPTY: it has names. Of a hashed one parts that were lost are made anew, without names.
     pub fn hash_directory(&mut self, path: &Path) -> Result<()> {
-        let file = self.stat(path)?.file;
+        let file = self.number(path)?;
         self.asked(path, async move |names| {
             names.hash_directory(&Who::ROOT, file).await?;
             names.sync().await
         })
+    }
+
+    /// The number of a file, also of a directory that has lost a part, whose attributes cannot be told.
+    fn number(&mut self, path: &Path) -> Result<FileId> {
+        match (self.stat(path), path.parent(), path.file_name()) {
+            (
+                Err(VolumeError::File { errno: Errno::ENOTRECOVERABLE, .. }),
+                Some(parent),
+                Some(name),
+            ) => {
+                let listed = self.list(parent)?.into_iter();
+                let found = listed.filter(|entry| *entry.name == *name.as_encoded_bytes()).last();
+                found.map(|entry| entry.file).ok_or(Errno::ENOENT).at(path)
+            }
+            (Err(VolumeError::File { errno: Errno::ENOTRECOVERABLE, .. }), ..) => Ok(FileId::ROOT),
+            (stat, ..) => Ok(stat?.file),
+        }
     }
 
     /// From now on so many of 1000 new directories go to the site of their hash, on stable storage; without a number
