@@ -142,8 +142,8 @@ impl Volume {
                 Some(parent),
                 Some(name),
             ) => {
-                let listed = self.list(parent)?.into_iter();
-                let found = listed.filter(|entry| *entry.name == *name.as_encoded_bytes()).last();
+                let mut listed = self.list(parent)?.into_iter();
+                let found = listed.find(|entry| *entry.name == *name.as_encoded_bytes());
                 found.map(|entry| entry.file).ok_or(Errno::ENOENT).at(path)
             }
             (Err(VolumeError::File { errno: Errno::ENOTRECOVERABLE, .. }), ..) => Ok(FileId::ROOT),
