@@ -1,7 +1,7 @@
 //! I/O servers of a cluster with two copies are killed one after the other, under load of two mounts and a client of
 //! NFS: nothing that was acknowledged is lost, and nothing is refused meanwhile.
 
-use crate::common::{Cluster, cannot_mount, soaks, text, trapeze};
+use crate::common::{Cluster, cannot_mount, soaks, trapeze};
 use crate::copies::wait_until_whole;
 use crate::load::files::Files;
 use crate::load::{Dice, Done, Versions, contents};
@@ -70,7 +70,7 @@ fn kill_one(cluster: &mut Cluster, dice: &mut Dice, round: u64) {
 }
 
 fn is_intact(cluster: &Cluster) {
-    let done = trapeze(&["check", "--deep", "-c", text(Path::new(&cluster.processes.target()))]);
+    let done = trapeze(&["check", "--deep", "-c", &cluster.processes.target()]);
     let told = String::from_utf8_lossy(&done.stdout).into_owned();
     assert!(done.status.success(), "{told}{}", String::from_utf8_lossy(&done.stderr));
 }

@@ -7,6 +7,7 @@ mod dead;
 mod describe;
 mod duplicates;
 mod imports;
+mod layouts;
 mod lineage;
 mod listings;
 mod locks;

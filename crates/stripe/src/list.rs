@@ -55,7 +55,7 @@ impl Inner {
         count: usize,
     ) -> Result<Vec<ObjectId>, Errno> {
         let mut listed = Vec::new();
-        // What is in memory is looked through in larger pages: most of it may be of other groups.
+        // Tables in memory are looked through in larger pages: most of it may be of other groups.
         let page = if group.is_listed() { LIST_COUNT_MAX } else { count };
         loop {
             let some = self.some_objects(&self.disks[disk], group, after, page).await?;

@@ -128,10 +128,8 @@ impl Files {
     pub fn start(dir: &Path) -> Files {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "load::files::files_process", "--ignored", "--nocapture"]);
-        Files(part({
-            command.env("TRAPEZE_FILES_IN", dir);
-            command
-        }))
+        command.env("TRAPEZE_FILES_IN", dir);
+        Files(part(command))
     }
 
     /// Ends it, and how much it has done; a panic when something was wrong.

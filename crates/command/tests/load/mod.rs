@@ -90,7 +90,7 @@ fn stopped() -> Arc<AtomicBool> {
     stop
 }
 
-/// What a part has done.
+/// Counts of one part of the load.
 #[derive(Default)]
 pub struct Done {
     pub operations: u64,

@@ -106,7 +106,7 @@ impl Client {
         }
     }
 
-    /// What a manager has of a hashed directory.
+    /// A manager's share of a hashed directory.
     pub(super) async fn share_at(&self, manager: NodeId, file: FileId) -> Result<Share, Errno> {
         decoded(self.ask_at(manager, Operation::Share { file }, SHARE).await?)
     }

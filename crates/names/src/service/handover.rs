@@ -170,7 +170,7 @@ impl<O: Objects> Service<O> {
                 self.cx.sleep(RETRY_INTERVAL).await;
             }
         }
-        // That is written down first: a part of the records is not to be sent again, to one that was restored since. A
+        // That is written down first: no part of the records is to be retransmitted to one that was restored since. A
         // failure is repaired by the next incarnation.
         if self.admit().await.is_ok() {
             let done = self.manager.borrow_mut().handed_over(site, owner, self.cx.wall());

@@ -108,8 +108,8 @@ impl<O: Objects> Service<O> {
         }
     }
 
-    /// Sites that others know as those of a manager which does not, and that nobody is giving to it: this manager gave
-    /// them, and has lost the record of that.
+    /// Sites that others know as those of a manager which does not, and that no manager is giving to it: this manager
+    /// gave them, and has lost the record of that.
     fn untold(&self, heard: &BTreeMap<NodeId, Owners>) -> Vec<(u8, SiteOwner)> {
         let open: BTreeSet<u8> = heard.values().flat_map(|owners| owners.open.clone()).collect();
         let is_untold = |(site, owner): &(u8, SiteOwner)| {

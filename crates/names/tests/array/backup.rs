@@ -257,7 +257,7 @@ fn a_site_that_was_on_its_way_to_a_lost_manager_comes_again() {
 }
 
 /// A manager is lost in the middle of giving a site away, at each moment of that, and restored from a backup of before.
-/// What the next owner has of it counts, if others know that it was given.
+/// The records at the next owner count, if others know that it was given.
 #[test]
 fn a_site_that_a_lost_manager_was_giving_away_has_an_owner() {
     let mut goes_on = 0;

@@ -189,6 +189,7 @@ impl Source {
     pub async fn report(&self, started: Time) -> Report {
         let own = std::process::id();
         let io = self.io.as_ref();
+        let (groups, groups_lacking) = self.groups();
         Report {
             machine: live::boot::number(),
             version: env!("CARGO_PKG_VERSION").to_string(),
@@ -210,8 +211,8 @@ impl Source {
             stores: self.stores().map(|(name, health)| StoreHealth::of(name, &health)).collect(),
             sites: self.sites(),
             mkdir_switching: self.names.as_ref().map_or(0, names::Handle::mkdir_switching).into(),
-            groups: self.groups().0,
-            groups_lacking: self.groups().1,
+            groups,
+            groups_lacking,
             copies_at: self.copies_at(),
             whole_copies: io.map_or(0, |io| io.whole_replicas() as u64),
             gone_files: self.names.as_ref().map_or(0, names::Handle::gone_files),
