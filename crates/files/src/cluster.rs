@@ -9,7 +9,7 @@ mod grouped;
 use crate::{Config, Files, serve};
 use grouped::{Grouped, grouped_servers};
 use members::{Directory, Identity, Member, Roles, Standing, ToldDisk, Verdict};
-use names::{IoServer, VolumeSettings};
+use names::{IoServer, Stopping, VolumeSettings};
 use node::{Bug, Cx};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -197,12 +197,12 @@ fn start_manager(
     if let Some(members) = &members {
         let rows = members.clone();
         manager.set_members(move || rows.rows().map_err(Errno::from));
-        let told = manager.weak();
+        let (told, table) = (manager.weak(), members.clone());
         members.before_stopping(move |server| {
-            let told = told();
+            let (told, homes) = (told(), grouped::homes_at(&table.groups(), server));
             Box::pin(async move {
                 if let Some(told) = told {
-                    told.settle(Some(server)).await;
+                    told.settle(Some(Stopping { server, homes })).await;
                 }
             })
         });

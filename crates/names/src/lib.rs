@@ -89,7 +89,7 @@ pub use restored::{PartOf, accept, restored};
 pub use roles::{Candidate, Choice, choose};
 pub use salvage::{LOST_FOUND, Salvaged};
 pub use servers::{IoServer, homes_of};
-pub use service::{Config, Handle, QuarantineCounters, REFUSED, serve};
+pub use service::{Config, Handle, QuarantineCounters, REFUSED, Stopping, serve};
 pub use sessions::{Claim, Final};
 pub use sites::{Ownership, next_move};
 pub use transaction::{CallName, Transaction};

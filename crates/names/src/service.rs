@@ -36,6 +36,7 @@ use backup::{Backup, Members};
 pub use begin::REFUSED;
 use begin::Stage;
 use compare::Strays;
+pub use describe::Stopping;
 use drain::Retiring;
 pub use handle::Handle;
 use moment::Quiesced;

@@ -176,10 +176,15 @@ fn a_server_that_is_away_is_told_when_it_is_back() {
     assert_eq!(path(&cluster, file), "/file");
 }
 
+/// A server that keeps columns by its own id.
+fn stopping(server: NodeId) -> names::Stopping {
+    names::Stopping { server, homes: [server].into() }
+}
+
 /// A server that stops, or the manager where none is named, has had its last word.
 fn last_word(cluster: &mut Cluster, server: Option<NodeId>) {
     let handle = cluster.handle.clone().unwrap();
-    cluster.run(0, async move { handle.settle(server).await });
+    cluster.run(0, async move { handle.settle(server.map(stopping)).await });
 }
 
 #[test]

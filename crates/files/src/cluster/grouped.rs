@@ -3,7 +3,7 @@
 use members::groups::{Group, Replica, Table};
 use names::IoServer;
 use std::collections::{BTreeMap, BTreeSet};
-use wire::Home;
+use wire::{Home, NodeId};
 
 /// Groups as the manager takes them: each as a server with one disk.
 #[derive(Debug)]
@@ -35,11 +35,17 @@ pub(super) fn grouped_servers(table: &Table) -> Grouped {
     Grouped { servers, disks: disks.len() }
 }
 
+/// The ids by which layouts name columns that a server keeps: its own, and those of the groups of its replicas.
+pub(super) fn homes_at(table: &Table, server: NodeId) -> BTreeSet<NodeId> {
+    let is_there = |group: &Group| group.replicas().iter().any(|replica| replica.server == server);
+    let groups = table.iter().filter(|(_, group)| is_there(group));
+    groups.map(|(id, _)| Home::from(id).server).chain([server]).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use members::groups::{Change, Disk, Plan, Shape, Step};
-    use wire::NodeId;
 
     /// A cluster's groups, as they are made for so many servers with so many disks.
     fn groups_of(servers: u16, disks: u8) -> Table {
@@ -97,6 +103,19 @@ mod tests {
                 assert_eq!(row.iter().collect::<BTreeSet<_>>().len(), all, "{servers}, {disks}");
             }
         }
+    }
+
+    #[test]
+    fn a_server_keeps_columns_by_its_own_id_and_by_those_of_its_groups() {
+        let table = groups_of(3, 1);
+        let all = (1..=3).map(|server| homes_at(&table, NodeId(server)));
+        let all: Vec<BTreeSet<NodeId>> = all.collect();
+        for (server, homes) in (1..).zip(&all) {
+            assert!(homes.contains(&NodeId(server)) && homes.len() > table.len() / 3, "{homes:?}");
+        }
+        // Each group has two replicas.
+        assert_eq!(all.iter().map(|homes| homes.len() - 1).sum::<usize>(), 2 * table.len());
+        assert_eq!(homes_at(&Table::default(), NodeId(1)), BTreeSet::from([NodeId(1)]));
     }
 
     #[test]

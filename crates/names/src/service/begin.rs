@@ -3,7 +3,7 @@
 //! Nothing is served, changed or purged before the servers that answer have said what they know of this volume's
 //! stores. A server that comes later is asked then: when it knows more, nothing is served from then on.
 
-use super::{Service, upkeep};
+use super::{Service, Stopping, upkeep};
 use crate::limits::{
     DESCRIBE_LAST_SPAN, RETRY_INTERVAL, SYNC_INTERVAL, WITNESS_DEADLINE, WITNESS_LAST_SPAN,
     WITNESS_PAUSE, WITNESS_SPAN,
@@ -188,10 +188,11 @@ impl<O: Objects> Service<O> {
     }
 
     /// For a server that stops, or the manager itself: what is new is synced and told at once.
-    pub(super) async fn tell_now(self: Rc<Self>, server: Option<NodeId>) {
+    pub(super) async fn tell_now(self: Rc<Self>, stopping: Option<Stopping>) {
         if self.stage.get() != Stage::Serving || self.sync().await.is_err() {
             return;
         }
+        let server = stopping.as_ref().map(|it| it.server);
         let behind = self.behind(&self.own());
         let behind: Vec<NodeId> =
             behind.into_iter().filter(|one| server.is_none_or(|server| server == *one)).collect();
@@ -199,7 +200,8 @@ impl<O: Objects> Service<O> {
         let span = if server.is_some() { WITNESS_DEADLINE } else { WITNESS_LAST_SPAN };
         self.tell(&behind, span).await;
         // The next incarnation tells the rest.
-        let _ = self.cx.with_deadline(DESCRIBE_LAST_SPAN, self.describe_now(server)).await;
+        let _ =
+            self.cx.with_deadline(DESCRIBE_LAST_SPAN, self.describe_now(stopping.as_ref())).await;
     }
 
     /// The active servers that do not know yet how far the store is.

@@ -71,6 +71,15 @@ fn before(newest: Wall) -> Wall {
     Wall { seconds: newest.seconds.saturating_sub(DESCRIBED_SINCE_SECONDS), ..newest }
 }
 
+/// An I/O server that stops.
+#[derive(Clone, Debug)]
+pub struct Stopping {
+    /// It.
+    pub server: NodeId,
+    /// By which ids layouts name columns that it keeps: its own, or those of the groups that it has replicas of.
+    pub homes: BTreeSet<NodeId>,
+}
+
 impl<O: Objects> Service<O> {
     pub(super) async fn describe_for_ever(self: Rc<Self>) {
         // An incarnation that died had changes that no object was told of.
@@ -180,9 +189,9 @@ impl<O: Objects> Service<O> {
 
     /// For a server that stops, or for all of them when the manager does: what changed and was not told yet is told at
     /// once. It stays due, for the case that neither of them stops.
-    pub(super) async fn describe_now(&self, server: Option<NodeId>) {
+    pub(super) async fn describe_now(&self, stopping: Option<&Stopping>) {
         let mut round = Round::default();
-        if server.is_none() {
+        if stopping.is_none() {
             round.silent.clone_from(&self.parted.borrow());
         }
         let trees = self.manager.borrow().changed.trees().clone();
@@ -191,22 +200,28 @@ impl<O: Objects> Service<O> {
         round.walk = (!self.walked.get()).then(Walk::default);
         self.walk_some(&mut round).await;
         let changed = self.manager.borrow().changed.all();
-        self.tell_changed(&mut round, changed, server).await;
+        self.tell_changed(&mut round, changed, stopping).await;
         if !round.nameless.is_empty() {
             let nameless = round.nameless.clone();
             round.walk = Some(Walk::since(NEVER));
             self.walk_some(&mut round).await;
             let mut named = self.manager.borrow().changed.all();
             named.retain(|(file, spot)| spot.is_some() && nameless.contains(file));
-            self.tell_changed(&mut round, named, server).await;
+            self.tell_changed(&mut round, named, stopping).await;
         }
-        self.parted.borrow_mut().extend(server);
+        self.parted.borrow_mut().extend(stopping.map(|it| it.server));
     }
 
-    async fn tell_changed(&self, round: &mut Round, files: Vec<Known>, server: Option<NodeId>) {
+    async fn tell_changed(
+        &self,
+        round: &mut Round,
+        files: Vec<Known>,
+        stopping: Option<&Stopping>,
+    ) {
         for some in files.chunks(DESCRIBED_TOGETHER) {
             let due = self.manager.borrow_mut().due(some.to_vec());
-            let asked = |one| server.unwrap_or(one) == one && !round.silent.contains(&one);
+            let is_kept = |home: &NodeId| stopping.is_none_or(|it| it.homes.contains(home));
+            let asked = |home| is_kept(&home) && !round.silent.contains(&home);
             let (homes, _) = self.homes_of(&due, asked);
             let told = self.tell_objects(&homes, DESCRIBE_LAST_DEADLINE).await;
             for ((home, objects), (verifier, results)) in homes.iter().zip(told) {

@@ -3,6 +3,7 @@
 use super::Service;
 use super::backup::Members;
 use super::begin::Stage;
+use super::describe::Stopping;
 use super::quarantine::QuarantineCounters;
 use crate::lineage::Older;
 use crate::objects::Objects;
@@ -35,7 +36,7 @@ pub(super) trait Control {
     fn is_frozen(&self) -> bool;
     fn restoration(&self) -> Restoration;
     fn set_members(&self, members: Members);
-    fn settle(&self, server: Option<NodeId>) -> LocalFuture<()>;
+    fn settle(&self, stopping: Option<Stopping>) -> LocalFuture<()>;
     fn set_gone(&self, disks: &[(NodeId, u32)]);
     fn gone_files(&self) -> u64;
     fn sites(&self) -> Sites;
@@ -110,10 +111,10 @@ impl Handle {
         self.0.restoration()
     }
 
-    /// Everything so far is on stable storage, and this server, or each that answers soon, knows how far that is and
-    /// what its objects are to be told of their files: for a clean stop.
-    pub async fn settle(&self, server: Option<NodeId>) {
-        self.0.settle(server).await;
+    /// Everything so far is on stable storage, and the server that stops, or each that answers soon, knows how far that
+    /// is and what its objects are to be told of their files: for a clean stop.
+    pub async fn settle(&self, stopping: Option<Stopping>) {
+        self.0.settle(stopping).await;
     }
 
     /// These disks of servers are gone for good, one bit each.
@@ -217,8 +218,8 @@ impl<O: Objects> Control for Rc<Service<O>> {
     fn restoration(&self) -> Restoration {
         self.manager.borrow().restoration()
     }
-    fn settle(&self, server: Option<NodeId>) -> LocalFuture<()> {
-        Box::pin(self.clone().tell_now(server))
+    fn settle(&self, stopping: Option<Stopping>) -> LocalFuture<()> {
+        Box::pin(self.clone().tell_now(stopping))
     }
     fn set_gone(&self, disks: &[(NodeId, u32)]) {
         self.gone.set(disks);
