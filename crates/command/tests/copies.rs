@@ -21,11 +21,7 @@ pub fn status(cluster: &Cluster) -> String {
 }
 
 pub fn wait_until_whole(cluster: &Cluster) {
-    let begun = Instant::now();
-    while !status(cluster).contains("every file has two whole copies") {
-        assert!(begun.elapsed() < PATIENCE, "{}", status(cluster));
-        sleep(Duration::from_millis(200));
-    }
+    wait_until(cluster, |cluster| status(cluster).contains("every file has two whole copies"));
 }
 
 /// All files so far are as they were written.
@@ -148,7 +144,7 @@ fn a_damaged_copy_is_repaired_from_the_other() {
     }
     cluster.processes.unmount().unwrap();
     // New groups are filled once; then a clean stop puts all of it in place.
-    wait_until(&cluster, |cluster| !status(cluster).contains("lack a copy"));
+    wait_until_whole(&cluster);
     cluster.processes.take_server(1).unwrap().stop().unwrap();
     let objects = files_below(&cluster.beside("cluster/io1/disk0/objects"));
     assert!(objects.len() > 20, "{objects:?}");
@@ -157,14 +153,13 @@ fn a_damaged_copy_is_repaired_from_the_other() {
     let text = fs::read_to_string(&config).unwrap();
     fs::write(&config, format!("scrub = 0.00002\n{text}")).unwrap();
     cluster.processes.start_server(1).unwrap();
-    wait_until(&cluster, |cluster| {
-        is_repaired(cluster) && !status(cluster).contains("lack a copy")
-    });
+    wait_until(&cluster, is_repaired);
+    wait_until_whole(&cluster);
     // Each file, with the damaged server alone having its copy.
     for other in [2, 3] {
         cluster.processes.kill_server(other).unwrap();
         check_anew(&cluster, &format!("without{other}"), count);
         cluster.processes.start_server(other).unwrap();
-        wait_until(&cluster, |cluster| !status(cluster).contains("lack a copy"));
+        wait_until_whole(&cluster);
     }
 }

@@ -55,8 +55,8 @@ pub(crate) struct Local {
     fills: Cell<u32>,
     /// The fill that brings this replica up to date.
     pub filled_by: Cell<u64>,
-    /// Damaged objects for which this replica has left those in sync since the start.
-    pub left: RefCell<BTreeSet<ObjectId>>,
+    /// Damaged objects that fills have made anew since the start.
+    pub remade: RefCell<BTreeSet<ObjectId>>,
     /// When a fill that failed is begun anew, and how many did since the last that ended well.
     pub fill_again: Cell<(Time, u32)>,
     /// A proposal is under way.
@@ -79,7 +79,7 @@ impl Local {
             filling: RefCell::default(),
             fills: Cell::new(0),
             filled_by: Cell::new(0),
-            left: RefCell::default(),
+            remade: RefCell::default(),
             fill_again: Cell::default(),
             proposing: Cell::new(false),
             moved: Notify::new(cx),

@@ -179,8 +179,8 @@ impl Inner {
             Err(why) => {
                 self.damage(disk, id, &why);
                 // The log goes, so what it has of the object is lost: no file may pass for the object any more.
-                if replay.head.is_some() {
-                    disk.index.note_lost(id);
+                if let Some(head) = replay.head {
+                    disk.index.note_lost(id, head.group);
                 }
                 return Ok(None);
             }

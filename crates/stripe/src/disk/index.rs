@@ -180,8 +180,7 @@ impl Index {
     }
 
     /// Of an object something is lost that was acknowledged, and nothing will bring it back.
-    pub fn note_lost(&self, object: ObjectId) {
-        let group = self.get(object).map(|entry| entry.group).unwrap_or_default();
+    pub fn note_lost(&self, object: ObjectId, group: GroupId) {
         self.set(object, Some(Entry::lost(group)));
     }
 

@@ -4,7 +4,7 @@ use super::fill::{FILL_PATIENCE, PAGE, blocks_of, step};
 use crate::groups::{Local, Order};
 use crate::log::{Kind, Record};
 use crate::object::Head;
-use crate::objects::Spot;
+use crate::objects::{Object, Spot};
 use crate::order::History;
 use crate::protocol::{Kept, ObjectReply, ObjectRequest, op, sum_at};
 use crate::server::Inner;
@@ -84,7 +84,7 @@ impl Inner {
                 self.objects.borrow_mut().forget_removal(Spot::of(ask));
                 Some(removed)
             }
-            step::HEAD => Some(self.take_head(ask).await),
+            step::HEAD => Some(self.take_head(local, ask).await),
             step::PIECE if self.cx.has_bug(Bug::FillLacksBlocks) => Some(Ok(())),
             step::PIECE => Some(self.take_piece(local, request.source, ask).await),
             step::END => {
@@ -99,21 +99,30 @@ impl Inner {
         }
     }
 
-    /// The object has the primary's head; what it had behind the primary's end is gone.
-    async fn take_head(self: &Rc<Self>, ask: &ObjectRequest) -> Result<(), Errno> {
-        let object = match self.object(ask).await {
+    /// The object, as an empty one where it is damaged.
+    async fn object_to_fill(
+        self: &Rc<Self>,
+        local: &Local,
+        ask: &ObjectRequest,
+    ) -> Result<Rc<Object>, Errno> {
+        let found = self.object(ask).await;
+        if self.is_damaged(ask) {
+            local.remade.borrow_mut().insert(ask.object);
+        }
+        match found {
             Err(Errno::EIO | Errno::ESTALE) => {
                 self.remove_durably(self.disk_at(ask.disk)?, ask, true).await?;
-                self.forget_object(ask);
-                self.object(ask).await?
             }
-            Ok(_) if self.is_damaged(ask) => {
-                self.remove(ask).await?;
-                self.forget_object(ask);
-                self.object(ask).await?
-            }
-            object => object?,
-        };
+            Ok(_) if self.is_damaged(ask) => drop(self.remove(ask).await?),
+            found => return found,
+        }
+        self.forget_object(ask);
+        self.object(ask).await
+    }
+
+    /// The object has the primary's head; what it had behind the primary's end is gone.
+    async fn take_head(self: &Rc<Self>, local: &Local, ask: &ObjectRequest) -> Result<(), Errno> {
+        let object = self.object_to_fill(local, ask).await?;
         let _gates = self.hold(&object).await?;
         let (exists, present) = {
             let state = object.state.borrow();

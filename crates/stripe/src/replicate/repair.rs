@@ -154,17 +154,15 @@ impl Inner {
         self.put(object, &ask, &[frame], &trailer).await
     }
 
-    /// A replica with damaged objects leaves those in sync, if another one can take over: once for each object.
+    /// A replica with damaged objects leaves those in sync, if another one can take over, and a fill makes them anew:
+    /// each object once, since a disk that damages it again would go on to.
     pub(super) fn leave_damaged(&self, local: &Local) {
         let disk = usize::from(local.own.disk);
-        if self.disks[disk].damaged.borrow().is_empty() {
+        if self.disks[disk].damaged.borrow().is_empty() || !local.group().is_in_sync(local.own) {
             return;
         }
-        let damaged = self.damaged_of(local);
-        let mut left = local.left.borrow_mut();
-        if !local.group().is_in_sync(local.own) {
-            left.extend(damaged); // they are made anew now
-        } else if damaged.iter().any(|object| !left.contains(object)) {
+        let remade = local.remade.borrow();
+        if self.damaged_of(local).iter().any(|object| !remade.contains(object)) {
             local.seat.borrow_mut().handle_damage(self.cx.now());
         }
     }
@@ -181,7 +179,7 @@ impl Inner {
     pub(crate) fn is_awaited(&self, ask: &ObjectRequest) -> bool {
         let Some(local) = self.groups.get(ask.group) else { return false };
         let disk = &self.disks[usize::from(local.own.disk)];
-        if local.left.borrow().contains(&ask.object) || disk.check().is_err() {
+        if local.remade.borrow().contains(&ask.object) || disk.check().is_err() {
             return false;
         }
         let is_known = disk.damaged.borrow().contains(&ask.object);

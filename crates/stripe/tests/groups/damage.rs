@@ -174,6 +174,70 @@ fn each_kind_of_damage_to_an_object_is_repaired_at_the_primary_and_at_the_other(
     }
 }
 
+/// The log of a server that was killed has records of the damaged object: what they were written over is not there.
+#[test]
+fn a_damaged_object_with_records_in_the_log_is_repaired() {
+    for (what, damage) in DAMAGES {
+        for (replica, read) in [(0, true), (0, false), (1, false), (1, true)] {
+            let said = format!("{what}, replica {replica}, read: {read}");
+            let mut world = World::grouped_as(3, 1, scrubbing);
+            let (file, places) = in_first_group(&mut world);
+            let (victim, other) = (places[replica], places[1 - replica]);
+            let (mut bytes, part) = (pattern(1, BYTES), pattern(3, 9_000));
+            retried(|| world.write(&file, 40_000, &part));
+            retried(|| world.commit(&file));
+            bytes[40_000..49_000].copy_from_slice(&part);
+            world.servers[victim].kill();
+            damage(&mut world.servers[victim].disks[0], World::object(9, 0));
+            if read {
+                assert!(retried(|| world.read(&file, 0, BYTES)) == bytes, "{said}");
+            }
+            for _ in 0..2 {
+                world.turns(2 * IDLE_TURNS);
+                world.until_whole();
+                world.servers[other].is_paused = true;
+                assert!(retried(|| world.read(&file, 0, BYTES)) == bytes, "{said}: alone");
+                world.servers[other].is_paused = false;
+                world.until_whole();
+                world.flush(victim);
+                world.servers[victim].kill();
+            }
+        }
+    }
+}
+
+/// Damage that is found when the fill has passed the object, and the copy is not in sync yet: the manager, which admits
+/// it, is away meanwhile, from different turns of the fill on.
+#[test]
+fn damage_that_is_found_while_a_copy_is_filled_is_repaired_by_another_fill() {
+    for (what, damage) in DAMAGES {
+        for turns in (0..2_000).step_by(400) {
+            let said = format!("{what}, away after {turns} turns");
+            let mut world = World::grouped_as(3, 1, scrubbing);
+            let (file, places) = in_first_group(&mut world);
+            let [whole, other] = places[..] else { panic!("two copies") };
+            world.servers[other].is_paused = true;
+            retried(|| world.write(&file, 0, &pattern(2, BYTES)));
+            retried(|| world.commit(&file));
+            world.servers[other].is_paused = false;
+            world.turns(turns);
+            world.manager.as_mut().unwrap().is_away = true;
+            world.turns(IDLE_TURNS);
+            world.flush(other);
+            damage(&mut world.servers[other].disks[0], World::object(9, 0));
+            world.turns(2 * IDLE_TURNS);
+            world.manager.as_mut().unwrap().is_away = false;
+            world.until_whole();
+            world.turns(2 * IDLE_TURNS);
+            world.until_whole();
+            let damaged = world.servers[other].server.as_ref().unwrap().damaged();
+            assert!(damaged.is_empty(), "{said}: {damaged:?}");
+            world.servers[whole].is_paused = true;
+            assert!(retried(|| world.read(&file, 0, BYTES)) == pattern(2, BYTES), "{said}: alone");
+        }
+    }
+}
+
 /// A copy that is not whole has older bytes of what the whole one has lost.
 #[test]
 fn older_bytes_do_not_pass_for_what_the_only_whole_copy_has_lost() {
