@@ -197,9 +197,9 @@ fn start_manager(
     if let Some(members) = &members {
         let rows = members.clone();
         manager.set_members(move || rows.rows().map_err(Errno::from));
-        let (told, table) = (manager.weak(), members.clone());
-        members.before_stopping(move |server| {
-            let (told, homes) = (told(), grouped::homes_at(&table.groups(), server));
+        let told = manager.weak();
+        members.before_stopping(move |server, groups| {
+            let (told, homes) = (told(), grouped::homes_at(groups, server));
             Box::pin(async move {
                 if let Some(told) = told {
                     told.settle(Some(Stopping { server, homes })).await;

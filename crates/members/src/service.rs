@@ -75,7 +75,7 @@ struct Shared {
     parting: RefCell<Option<Parting>>,
 }
 
-type Parting = Rc<dyn Fn(NodeId) -> Pin<Box<dyn Future<Output = ()>>>>;
+type Parting = Rc<dyn Fn(NodeId, &Table) -> Pin<Box<dyn Future<Output = ()>>>>;
 
 /// Starts the service on this node, over a store that was opened with the kind and version of this crate.
 pub fn serve(cx: &Cx, store: Store, config: Config) -> Result<Service, StoreError> {
@@ -141,9 +141,10 @@ impl Service {
     }
 
     /// A member that stops is answered when this has ended, for as long as it waits: until then it still serves.
+    /// `parting` is given the groups: with this service in it neither would ever end.
     pub fn before_stopping(
         &self,
-        parting: impl Fn(NodeId) -> Pin<Box<dyn Future<Output = ()>>> + 'static,
+        parting: impl Fn(NodeId, &Table) -> Pin<Box<dyn Future<Output = ()>>> + 'static,
     ) {
         self.0.parting.replace(Some(Rc::new(parting)));
     }
@@ -156,8 +157,9 @@ impl Service {
         }
         let parting = self.0.parting.borrow().clone();
         if let Some(parting) = parting {
+            let parted = parting(registration.id, &self.groups());
             // Its last word is one of courtesy.
-            let _ = self.0.cx.with_deadline(PARTING_SPAN, parting(registration.id)).await;
+            let _ = self.0.cx.with_deadline(PARTING_SPAN, parted).await;
         }
         Ok(())
     }
