@@ -1,7 +1,8 @@
 //! The compiler of the workspace's crates while its tests are built, as Cargo calls it (`RUSTC_WORKSPACE_WRAPPER`).
 //!
-//! Code of tests runs for seconds in all; optimised as the crates that it tests, it takes four times as long to build.
-//! A profile of Cargo's cannot tell a crate from its tests.
+//! Code of most tests runs for seconds in all; optimised as the crates that it tests, it takes four times as long to
+//! build. Where tests draw many cases a little optimisation costs less than it saves. A profile of Cargo's cannot tell
+//! a crate from its tests.
 //!
 //! Clippy is the compiler with more lints: where nothing is optimised it builds, so that no crate is read twice. Its
 //! MIR is not optimised, so crates that are optimised are compiled first and then linted without code.
@@ -9,6 +10,8 @@
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
+/// Packages whose tests compute for a minute or more.
+const COMPUTING: [&str; 3] = ["netrpc", "nic", "stripe"];
 /// Set where this program is called as a compiler.
 const MARK: &str = "TRAPEZE_BUILDS_TESTS";
 
@@ -25,7 +28,8 @@ pub fn run(arguments: &[String]) -> Option<ExitCode> {
     if std::env::var_os(MARK).is_none() || Path::new(compiler).file_stem()? != "rustc" {
         return None;
     }
-    let mut codes = calls(compiler, options).into_iter().map(|call| execute(&call));
+    let package = std::env::var("CARGO_PKG_NAME").unwrap_or_default();
+    let mut codes = calls(compiler, options, &package).into_iter().map(|call| execute(&call));
     let failed = codes.find(|code| *code != 0);
     Some(ExitCode::from(failed.unwrap_or_default()))
 }
@@ -41,7 +45,7 @@ fn execute(call: &[String]) -> u8 {
 }
 
 /// The calls in place of one that Cargo makes of a compiler with these options.
-fn calls(compiler: &str, options: &[String]) -> Vec<Vec<String>> {
+fn calls(compiler: &str, options: &[String], package: &str) -> Vec<Vec<String>> {
     let plain = |more: &[&str]| -> Vec<String> {
         let more = more.iter().map(|option| option.to_string());
         [compiler.to_string()].into_iter().chain(options.iter().cloned()).chain(more).collect()
@@ -49,7 +53,11 @@ fn calls(compiler: &str, options: &[String]) -> Vec<Vec<String>> {
     let has = |option: &str| options.iter().any(|its| its == option);
     let is_build = options.iter().any(|option| option.starts_with("--emit="));
     // The later option has precedence.
-    let slow: &[&str] = if has("--test") { &["-C", "opt-level=0"] } else { &[] };
+    let slow: &[&str] = match (has("--test"), COMPUTING.contains(&package)) {
+        (false, _) => &[],
+        (true, false) => &["-C", "opt-level=0"],
+        (true, true) => &["-C", "opt-level=1"],
+    };
     let optimised = options.iter().any(|option| option.starts_with("opt-level="));
     if !is_build {
         vec![plain(&[])]
@@ -87,15 +95,20 @@ mod tests {
     use super::*;
 
     fn called(line: &str) -> Vec<String> {
+        called_for("names", line)
+    }
+
+    fn called_for(package: &str, line: &str) -> Vec<String> {
         let options: Vec<String> = line.split(' ').map(String::from).collect();
-        calls("/bin/rustc", &options).iter().map(|call| call.join(" ")).collect()
+        calls("/bin/rustc", &options, package).iter().map(|call| call.join(" ")).collect()
     }
 
     #[test]
-    fn programs_of_tests_are_built_without_optimisation_and_linted_in_one_call() {
+    fn programs_of_tests_are_built_with_little_optimisation_and_linted_in_one_call() {
         let test = "--emit=dep-info,link --test -C opt-level=2";
-        let expected = format!("/bin/clippy-driver /bin/rustc {test} -C opt-level=0");
-        assert_eq!(called(test), [expected]);
+        let expected = format!("/bin/clippy-driver /bin/rustc {test} -C opt-level=");
+        assert_eq!(called(test), [format!("{expected}0")]);
+        assert_eq!(called_for("stripe", test), [format!("{expected}1")]);
         let plain = "--emit=dep-info,link --crate-type bin";
         assert_eq!(called(plain), [format!("/bin/clippy-driver /bin/rustc {plain}")]);
     }
