@@ -14,11 +14,15 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use trapeze::local::Shape;
 
-/// Three managers with a third of the sites each, and its directory.
-pub fn three_managers() -> (Cluster, PathBuf) {
-    let cluster = Cluster::shaped(&Shape { managers: 3, ..Shape::prefaulted(2) });
+fn three_managers() -> (Cluster, PathBuf) {
+    managers(3)
+}
+
+/// A cluster of so many managers with an equal part of the sites each, and its directory.
+pub fn managers(count: u16) -> (Cluster, PathBuf) {
+    let cluster = Cluster::shaped(&Shape { managers: count, ..Shape::prefaulted(2) });
     let dir = cluster.processes.mount_point().with_file_name("cluster");
-    until_spread(text(&dir), 3);
+    until_spread(text(&dir), count.into());
     (cluster, dir)
 }
 

@@ -1,11 +1,10 @@
 //! Linux's kernel NFS server (knfsd), in a guest of QEMU, as the origin of an import.
 
-use crate::common::{free_ports, text};
-use crate::kernel_client::{guest_dir, lacks_a_guest, one_guest, run};
+use crate::common::free_ports;
+use crate::guests::{Guest, READY, build, guest_file, lacks_a_guest, one_guest};
 use rig::lacks;
-use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 use trapeze::embedded::Embedded;
 use trapeze::import::{As, Plan, Source};
@@ -13,63 +12,21 @@ use trapeze::volume::Volume;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A guest whose kernel exports `/mnt/export`.
-struct Guest {
-    qemu: Child,
-    console: BufReader<ChildStdout>,
-    commands: ChildStdin,
-    source: Source,
-}
-
-impl Guest {
-    fn start(dir: &Path) -> Guest {
-        let files = dir.join("guest");
-        let build = guest_dir().join("build.sh");
-        run(Command::new("bash").arg(build).arg(&files).args(["serve", "nfsd"]));
-        let port = free_ports(2);
-        let (nfs, mount) = (port.to_string(), (port + 1).to_string());
-        let mut command = Command::new(guest_dir().join("serve.sh"));
-        command.args([text(&files), &nfs, &mount]);
-        let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut qemu = piped.spawn().unwrap();
-        let console = BufReader::new(qemu.stdout.take().unwrap());
-        let commands = qemu.stdin.take().unwrap();
-        let source = format!("nfs://127.0.0.1:{nfs}/mnt/export?mountport={mount}");
-        let source = Source::parse(&source).unwrap();
-        let mut guest = Guest { qemu, console, commands, source };
-        guest.until("GUEST serves 2 threads");
-        guest
-    }
-
-    /// Lines of the console until this one.
-    fn until(&mut self, end: &str) -> Vec<String> {
-        let mut lines = Vec::new();
-        loop {
-            let mut line = Vec::new();
-            let bytes = self.console.read_until(b'\n', &mut line).unwrap();
-            assert!(bytes > 0, "the guest has ended: {lines:#?}");
-            let line = String::from_utf8_lossy(&line).trim_end().to_string();
-            println!("{line}");
-            if line.ends_with(end) {
-                return lines;
-            }
-            lines.push(line);
-        }
-    }
-
-    /// Runs a command of busybox in the exported directory; what it printed.
-    fn told(&mut self, command: &str) -> Vec<String> {
-        writeln!(self.commands, "$b {command}").unwrap();
-        // the console echoes what is typed
-        self.until("GUEST done 0").split_off(1)
-    }
-}
-
-impl Drop for Guest {
-    fn drop(&mut self) {
-        let _ = self.qemu.kill();
-        let _ = self.qemu.wait();
-    }
+/// A guest whose kernel exports `/mnt/export`, where its commands run, and how it is reached.
+fn serving(dir: &Path) -> (Guest, Source) {
+    let files = dir.join("guest");
+    build(&files, "serve", &["nfsd"]);
+    let (port, state) = (free_ports(2), dir.join("state"));
+    std::fs::create_dir(&state).unwrap();
+    let (nfs, mount) = (port.to_string(), (port + 1).to_string());
+    let forward = |from: &str, to: u16| format!("hostfwd=tcp:127.0.0.1:{from}-:{to}");
+    let netdev = format!("user,{},{}", forward(&nfs, 2049), forward(&mount, 20048));
+    let boot = Command::new(guest_file("boot.sh"));
+    let mut guest = Guest::start(boot, &files, &netdev, &state, "address=10.0.2.15/24");
+    guest.until("GUEST serves 2 threads");
+    guest.until(READY);
+    let source = format!("nfs://127.0.0.1:{nfs}/mnt/export?mountport={mount}");
+    (guest, Source::parse(&source).unwrap())
 }
 
 fn plan(source: Source) -> Plan {
@@ -114,10 +71,10 @@ fn an_import_of_the_kernels_server_is_read_and_written_through() {
     }
     let _one = one_guest();
     let dir = tempfile::tempdir().unwrap();
-    let mut guest = Guest::start(dir.path());
-    guest.told("mkdir there && $b echo before > there/file && $b ln -s file there/link");
+    let (mut guest, source) = serving(dir.path());
+    guest.told("mkdir there && echo before > there/file && ln -s file there/link");
     let cluster = Embedded::start(&dir.path().join("cluster"), 2).unwrap();
-    let importer = cluster.import(plan(guest.source.clone())).unwrap();
+    let importer = cluster.import(plan(source)).unwrap();
     let mut ours = cluster.volume().unwrap();
     assert_eq!(read(&mut ours, "there/file"), b"before\n");
     assert_eq!(ours.read_link(Path::new(&at("there/link"))).unwrap(), b"file");
@@ -127,7 +84,7 @@ fn an_import_of_the_kernels_server_is_read_and_written_through() {
     let data: Vec<u8> = line.iter().copied().cycle().take(2_200_000).collect();
     write(&mut ours, "long", &data);
     assert!(read(&mut ours, "long") == data);
-    guest.told("yes 0123456789 | $b head -c 2200000 | $b cmp - long");
+    guest.told("yes 0123456789 | head -c 2200000 | cmp - long");
     ours.make_directory(Path::new(&at("made")), 0o750).unwrap();
     ours.rename(Path::new(&at("long")), Path::new(&at("made/long"))).unwrap();
     assert_eq!(guest.told("stat -c %a:%s made/long made"), ["644:2200000", "750:60"]);
