@@ -26,6 +26,7 @@ mod interrupted;
 mod kernel_client;
 mod kernel_foreign;
 mod kernel_locks;
+mod kernel_posix;
 mod kernel_server;
 mod load;
 mod locks;

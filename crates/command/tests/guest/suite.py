@@ -163,6 +163,19 @@ def special_open_and_removed():
 
 
 @test
+def special_limits():
+    """Where NFS version 3 and the client are not as POSIX says, which the manual explains (pjdfstest)."""
+    with open("silly", "wb") as file:
+        os.unlink("silly")
+        assert os.fstat(file.fileno()).st_nlink == 1
+        assert any(name.startswith(".nfs") for name in os.listdir("."))
+    assert not any(name.startswith(".nfs") for name in os.listdir("."))
+    put("late", b"")
+    os.utime("late", (2**33, 2**32))
+    assert os.stat("late").st_atime == os.stat("late").st_mtime == 2**32 - 1
+
+
+@test
 def special_exclusive():
     for number in range(20):
         os.close(os.open(f"exclusive-{number}", os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o640))
