@@ -132,7 +132,12 @@ impl Inner {
                 result => return result.map(Edge::Anew),
             }
         }
-        self.give_up(object, block).await.map(|()| Edge::GivenUp)
+        self.give_up(object, block).await?;
+        self.report(format!(
+            "disk {}, object {}: block {block} cannot be read: what a truncation leaves of it is lost",
+            object.disk, object.id
+        ));
+        Ok(Edge::GivenUp)
     }
 
     /// A copy of the block that a cut goes through, with zeros behind it.
@@ -152,7 +157,7 @@ impl Inner {
 
     /// Gives a block that cannot be read another checksum, durably. It is neither that of the bytes it should have nor,
     /// but for the chance that every checksum leaves, that of what the disk brings instead.
-    async fn give_up(&self, object: &Rc<Object>, block: u64) -> Result<(), Errno> {
+    pub async fn give_up(&self, object: &Rc<Object>, block: u64) -> Result<(), Errno> {
         let (disk, file) = (self.disk(object), object.file());
         // A record of what is in place says that earlier cuts are, too.
         self.cut_file(object).await?;
@@ -171,10 +176,6 @@ impl Inner {
         // nothing to bring back.
         let zeros = disk.zeros(BLOCK_BYTES).await;
         let _ = disk.write(file, data_offset(block), zeros.freeze(), true).await;
-        self.report(format!(
-            "disk {}, object {}: block {block} cannot be read: what a truncation leaves of it is lost",
-            disk.id.0, object.id
-        ));
         Ok(())
     }
 

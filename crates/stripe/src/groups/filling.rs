@@ -18,6 +18,8 @@ enum Stage {
 pub(crate) struct Filling {
     pub target: Replica,
     pub number: u64,
+    /// What cannot be read here is lost there, too.
+    pub passes_damage: bool,
     stage: Cell<Stage>,
     /// Objects up to this one are equal, or about to be.
     at: Cell<Option<ObjectId>>,
@@ -31,9 +33,10 @@ const LAST: ObjectId =
     ObjectId { volume: wire::VolumeId(u32::MAX), file: wire::FileId(u64::MAX), column: u16::MAX };
 
 impl Filling {
-    pub fn new(target: Replica, number: u64) -> Filling {
+    pub fn new(target: Replica, number: u64, passes_damage: bool) -> Filling {
         let (stage, at, in_hand) = (Cell::new(Stage::Filling), Cell::new(None), Cell::default());
-        Filling { target, number, stage, at, in_hand, missed: RefCell::default() }
+        let missed = RefCell::default();
+        Filling { target, number, passes_damage, stage, at, in_hand, missed }
     }
 
     pub fn is_on(&self) -> bool {

@@ -5,10 +5,13 @@
 //! these steps is a change of the object: it holds the object's turn here and has a number, so that it is executed
 //! there in the order of all changes. Where all objects are equal, all changes from then on are waited for, and the
 //! replica is admitted.
+//!
+//! What the primary cannot read ends a fill, and the next begins. After some such fills it is taken for lost, and is an
+//! error in the other replica too: one bad sector must not keep a second copy from all else.
 
 use super::forward::Forward;
 use crate::description::encode_some;
-use crate::groups::{Filling, Local, Order, Target};
+use crate::groups::{Filling, Local, Order, Target, Track};
 use crate::limits::TRANSFER_BYTES_MAX;
 use crate::object::{Head, group_of};
 use crate::objects::{Object, Phase};
@@ -47,6 +50,10 @@ pub(super) mod step {
     pub const SUMS: u16 = 107;
     /// A block that fits the checksum in the trailer, of any replica.
     pub const COPY: u16 = 109;
+    /// As PIECE; blocks that the primary cannot read are lost.
+    pub const PIECE_AS_FAR: u16 = 110;
+    /// The object cannot be read at the primary: it is lost.
+    pub const LOST: u16 = 111;
 }
 
 /// Replicas that a server fills at once.
@@ -62,11 +69,16 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Between two fills that fail; doubled each time, so often at most.
 const AGAIN_PAUSE: Duration = Duration::from_millis(50);
 const AGAIN_DOUBLED_MAX: u32 = 6;
+/// After so many fills that failed, some 50 s, what cannot be read is passed over: until then a disk may fail for a
+/// moment, and a person may stop it.
+const LOSS_FILLS: u32 = 20;
 
 impl Inner {
     pub(super) fn spawn_fill(self: &Rc<Self>, local: &Rc<Local>, target: Replica, of: u64) {
         self.groups.fills.set(self.groups.fills.get() + 1);
-        let filling = Rc::new(Filling::new(target, local.next_fill()));
+        let (_, failed) = local.fill_again.get();
+        let filling = Filling::new(target, local.next_fill(), failed >= LOSS_FILLS);
+        let filling = Rc::new(filling);
         local.filling.replace(Some(filling.clone()));
         let (service, local) = (self.clone(), local.clone());
         self.cx.spawn("stripe fill", async move {
@@ -181,6 +193,7 @@ impl Inner {
     ) -> Result<(), Errno> {
         let ask = self.fill_ask(local, id);
         filling.take_in_hand(id);
+        let piece = if filling.passes_damage { step::PIECE_AS_FAR } else { step::PIECE };
         let mut at = 0;
         let begun = self.fill_step_of(local, filling, &ask, |head| {
             Some((step::HEAD, head_ask(ask, head), Vec::new()))
@@ -194,7 +207,7 @@ impl Inner {
                 is_end = at >= head.length;
                 let bytes = (head.length.saturating_sub(at)).min(TRANSFER_BYTES_MAX as u64) as u32;
                 let ask = ObjectRequest { offset: at, bytes, ..head_ask(ask, head) };
-                (!is_end).then_some((step::PIECE, ask, Vec::new()))
+                (!is_end).then_some((piece, ask, Vec::new()))
             });
             if !is_there.await? {
                 return Ok(());
@@ -212,7 +225,8 @@ impl Inner {
     }
 
     /// One step of an object, decided by its head while it stands still; whether there is such an object. Where there
-    /// is none, there is none there either. EIO where it cannot be read: older bytes must not pass for it.
+    /// is none, there is none there either. Where it cannot be read, EIO, or it is lost: older bytes must not pass for
+    /// it.
     async fn fill_step_of(
         self: &Rc<Self>,
         local: &Rc<Local>,
@@ -222,27 +236,36 @@ impl Inner {
     ) -> Result<bool, Errno> {
         let track = local.tracks.get(ask.object);
         let _turn = track.turn.acquire(1).await;
-        let object = match self.object(ask).await {
+        let gone = match self.object(ask).await {
             Err(Errno::EIO) => {
                 self.report(format!("{}: {} is damaged here", local.id, ask.object));
-                return Err(Errno::EIO);
+                filling.passes_damage.then_some(step::LOST).ok_or(Errno::EIO)?
             }
-            Err(Errno::ESTALE) => None,
-            object => Some(object?),
+            Err(Errno::ESTALE) => step::DROP,
+            object => match self.present_head(&*object?) {
+                Some(head) => return self.fill_step_at(local, filling, &track, step(&head)).await,
+                None => step::DROP,
+            },
         };
-        let head = object.as_ref().and_then(|object| self.present_head(object));
-        let is_there = head.is_some();
-        let step = match &head {
-            Some(head) => step(head),
-            None => Some((step::DROP, *ask, Vec::new())),
-        };
+        self.fill_step_at(local, filling, &track, Some((gone, *ask, Vec::new()))).await?;
+        Ok(false)
+    }
+
+    /// The caller holds the object's turn. Whether there is such an object.
+    async fn fill_step_at(
+        self: &Rc<Self>,
+        local: &Rc<Local>,
+        filling: &Filling,
+        track: &Track,
+        step: Option<(u16, ObjectRequest, Vec<u8>)>,
+    ) -> Result<bool, Errno> {
         if let Some((op, ask, trailer)) = step {
-            let order = local.order_for(&track, filling.target);
+            let order = local.order_for(track, filling.target);
             filling.note_step(order.number);
             let change = Forward { op, ask, data: None, trailer: &trailer, order };
             self.forward_step(local, filling, &change).await?;
         }
-        Ok(is_there)
+        Ok(true)
     }
 
     /// The head of an object with all that was written to it; nothing of one that is not there.

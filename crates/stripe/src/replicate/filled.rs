@@ -1,6 +1,7 @@
 //! The half of a replica that is filled: the steps by which it is made equal to its primary.
 
 use super::fill::{FILL_PATIENCE, PAGE, blocks_of, step};
+use crate::disk::{Disk, errno};
 use crate::groups::{Local, Order};
 use crate::log::{Kind, Record};
 use crate::object::Head;
@@ -86,7 +87,11 @@ impl Inner {
             }
             step::HEAD => Some(self.take_head(local, ask).await),
             step::PIECE if self.cx.has_bug(Bug::FillLacksBlocks) => Some(Ok(())),
-            step::PIECE => Some(self.take_piece(local, request.source, ask).await),
+            step::PIECE | step::PIECE_AS_FAR => {
+                let as_far = request.op == step::PIECE_AS_FAR;
+                Some(self.take_piece(local, request.source, ask, as_far).await)
+            }
+            step::LOST => Some(self.lose_object(local, ask).await),
             step::END => {
                 let history = History::take(&mut Decoder::new(request.trailer()));
                 let history = history.map_err(|_| Errno::EPROTO);
@@ -149,14 +154,18 @@ impl Inner {
         Ok(())
     }
 
-    /// The object's bytes are the primary's: those whose checksums differ are read there.
+    /// The object's bytes are the primary's: those whose checksums differ are read there. `as_far` as that can be.
     async fn take_piece(
         self: &Rc<Self>,
         local: &Local,
         source: NodeId,
         ask: &ObjectRequest,
+        as_far: bool,
     ) -> Result<(), Errno> {
-        let theirs = self.ask_primary(local, source, step::SUMS, ask, 0).await?;
+        let theirs = match self.ask_primary(local, source, step::SUMS, ask, 0).await {
+            Err(Errno::EIO) if as_far => return self.lose_blocks(local, ask).await,
+            theirs => theirs?,
+        };
         let ours = self.present_sums(ask).await?;
         let differs = |at: usize| sum_at(theirs.trailer(), at) != sum_at(&ours, at);
         let count = blocks_of(ask).count();
@@ -167,11 +176,73 @@ impl Inner {
                 let offset = ask.offset + at as u64 * BLOCK;
                 let stop = (ask.offset + end as u64 * BLOCK).min(ask.range().end);
                 let part = ObjectRequest { offset, bytes: (stop - offset) as u32, ..*ask };
-                self.take_blocks(local, source, &part).await?;
+                match self.take_blocks(local, source, &part).await {
+                    Err(Errno::EIO) if as_far => self.take_each(local, source, &part).await?,
+                    taken => taken?,
+                }
             }
             at = end + 1;
         }
         Ok(())
+    }
+
+    /// Blocks one by one: those that the primary cannot read are lost.
+    async fn take_each(
+        self: &Rc<Self>,
+        local: &Local,
+        source: NodeId,
+        ask: &ObjectRequest,
+    ) -> Result<(), Errno> {
+        for block in blocks_of(ask) {
+            let offset = block * BLOCK;
+            let bytes = (ask.range().end - offset).min(BLOCK) as u32;
+            let one = ObjectRequest { offset, bytes, ..*ask };
+            match self.take_blocks(local, source, &one).await {
+                Err(Errno::EIO) => self.lose_blocks(local, &one).await?,
+                taken => taken?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Blocks that are lost are an error here from now on, until they are written over.
+    async fn lose_blocks(self: &Rc<Self>, local: &Local, ask: &ObjectRequest) -> Result<(), Errno> {
+        local.remade.borrow_mut().insert(ask.object);
+        let object = self.object(ask).await?;
+        self.put_in_place(self.disk(&object)).await?;
+        let _gates = self.hold(&object).await?;
+        self.commit_all(&object).await?;
+        for block in blocks_of(ask) {
+            self.give_up(&object, block).await?;
+            self.cache.borrow_mut().punch(object.key, block..block + 1);
+            object.state.borrow_mut().pending.remove(&block);
+        }
+        let (object, blocks) = (ask.object, blocks_of(ask));
+        let why = format!("blocks {blocks:?} are lost: no copy of them can be read");
+        self.damage(self.disk_at(ask.disk)?, object, &why);
+        Ok(())
+    }
+
+    /// An object that is lost is an error here from now on, until it is removed. Its file stays as it is.
+    async fn lose_object(self: &Rc<Self>, local: &Local, ask: &ObjectRequest) -> Result<(), Errno> {
+        local.remade.borrow_mut().insert(ask.object);
+        let disk = self.disk_at(ask.disk)?;
+        self.put_in_place(disk).await?;
+        if let Ok(object) = self.object(ask).await {
+            let _gates = object.gates().await;
+            self.let_go(&object);
+        }
+        self.forget_object(ask);
+        disk.index.note_lost(ask.object, local.id);
+        disk.save_index().await.map_err(errno)?;
+        self.damage(disk, ask.object, &"the copy that it was to be made from is damaged");
+        Ok(())
+    }
+
+    /// The log has nothing any more of what there was until now.
+    async fn put_in_place(self: &Rc<Self>, disk: &Disk) -> Result<(), Errno> {
+        self.flush_disk(disk).await?;
+        self.checkpoint(disk).await
     }
 
     async fn take_blocks(

@@ -9,7 +9,7 @@ use node::rings::DiskFile;
 use std::time::Duration;
 use stripe::object::{HEADER_BYTES, data_offset, sums_offset};
 use stripe::{FileRef, Health, ServerConfig};
-use wire::{FileId, Home, Layout, NodeId};
+use wire::{Errno, FileId, Home, Layout, NodeId};
 
 /// Turns of the world in two seconds: damage to what was written in the last one looks like the torn end of a log.
 const IDLE_TURNS: usize = 10_000;
@@ -273,4 +273,59 @@ fn older_bytes_do_not_pass_for_what_the_only_whole_copy_has_lost() {
         });
         world.until_whole();
     }
+}
+
+/// Both copies of what is damaged in the only whole one are errors then; all else has two.
+#[test]
+fn a_second_copy_is_made_past_what_the_only_whole_one_cannot_read() {
+    for (what, damage) in DAMAGES {
+        let mut world = World::grouped(3, 1);
+        let (file, places) = in_first_group(&mut world);
+        let [whole, other] = places[..] else { panic!("two copies") };
+        let next = FileRef { file: FileId(10), ..file };
+        let newer = pattern(2, BYTES);
+        world.servers[other].is_paused = true;
+        for file in [&file, &next] {
+            retried(|| world.write(file, 0, &newer));
+            retried(|| world.commit(file));
+        }
+        world.flush(whole);
+        world.servers[whole].kill();
+        world.turns(IDLE_TURNS);
+        damage(&mut world.servers[whole].disks[0], World::object(9, 0));
+        world.servers[other].kill();
+        let mut lost = Vec::new();
+        for alone in [other, whole] {
+            for _ in 0..3 {
+                world.until_whole();
+                world.turns(IDLE_TURNS);
+            }
+            world.servers[whole + other - alone].is_paused = true;
+            assert!(retried(|| world.read(&next, 0, BYTES)) == newer, "{what}: server {alone}");
+            lost.push(unreadable_blocks(&mut world, &file, &newer));
+            world.servers[whole + other - alone].is_paused = false;
+            world.flush(alone);
+            world.servers[alone].kill();
+        }
+        assert_eq!(lost[0], lost[1], "{what}");
+        match what {
+            "a bit of a block" | "a bit of a checksum" => assert_eq!(lost[0], [3], "{what}"),
+            _ => assert!(!lost[0].is_empty(), "{what}"),
+        }
+    }
+}
+
+/// Blocks that are errors; all others have these bytes.
+fn unreadable_blocks(world: &mut World, file: &FileRef, bytes: &[u8]) -> Vec<usize> {
+    let mut lost = Vec::new();
+    for (block, bytes) in bytes.chunks(4096).enumerate() {
+        match world.read(file, block as u64 * 4096, bytes.len()) {
+            Ok(found) => assert!(found == bytes, "block {block}"),
+            Err(errno) => {
+                assert_eq!(errno, Errno::EIO, "block {block}");
+                lost.push(block);
+            }
+        }
+    }
+    lost
 }
