@@ -24,7 +24,7 @@ use trapeze::size::Size;
 use trapeze::socket_access::ListenAccess;
 use trapeze::xdp::XdpFlag;
 
-pub use disk::{AddDisk, Disk};
+pub use disk::{AddDisk, Disk, ReplaceDisk};
 pub use files::{Cat, Cp, Du, Layout, Mkdir, Mv, Paths, Prefetch, Rm, default_cluster, in_cluster};
 pub use forget::Forget;
 pub use import::{ImportExport, Writes};
@@ -443,7 +443,7 @@ pub struct Metrics {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A server that was added takes its share:\n  trapeze rebalance -c DIR\nTo remove a server:\n  trapeze rebalance -c DIR --off io3     then stop it when this says that it holds nothing\n\nAn interrupted run can be repeated."
+    after_help = "A server that was added takes its share:\n  trapeze rebalance -c DIR\nTo remove a server:\n  trapeze rebalance -c DIR --off io3     then stop it when this says that it holds nothing\n\nAn interrupted run can be repeated. In a cluster that keeps copies the servers spread what they have by themselves: this\nwaits until they have, and shows how; there --off io3:1 empties disk 1 of io3."
 )]
 pub struct Rebalance {
     #[command(flatten)]
@@ -451,11 +451,12 @@ pub struct Rebalance {
     /// Only files under this path of the cluster
     #[arg(default_value = "/", value_parser = in_cluster())]
     pub path: PathBuf,
-    /// Move all data off the server with this name, which gets no new data; may be repeated
-    #[arg(long, value_name = "SERVER")]
+    /// Move all data off the server with this name, which gets no new data; may be repeated. A disk of it is
+    /// SERVER:NUMBER, in a cluster that keeps copies
+    #[arg(long, value_name = "SERVER[:DISK]")]
     pub off: Vec<String>,
-    /// The server with this name gets its share again; may be repeated
-    #[arg(long, value_name = "SERVER")]
+    /// The server with this name gets its share again, or a disk of it; may be repeated
+    #[arg(long, value_name = "SERVER[:DISK]")]
     pub back: Vec<String>,
     /// Also give files columns on disks where they have none, for data appended later
     #[arg(long)]

@@ -28,6 +28,7 @@ pub fn forget(arguments: &cli::Forget) -> Result<()> {
     if let Some(disk) = arguments.disk {
         check_disk(arguments, &server, disk)?;
     }
+    let has_groups = volume.has_groups()?;
     let asked = Forget { id: server.id, disk: arguments.disk };
     volume.forget(asked).map_err(|error| explained(error, arguments))?;
     close(volume)?;
@@ -36,6 +37,8 @@ pub fn forget(arguments: &cli::Forget) -> Result<()> {
         print_json(
             &json!({ "forgotten": server.name, "node": server.id.0, "disk": arguments.disk }),
         );
+    } else if has_groups {
+        println!("{what} is gone for good: others take its place, which `trapeze rebalance` shows");
     } else {
         println!("{what} is gone for good: reading what was there is an error (EIO) from now on");
         println!("which files that concerns: trapeze forget --files{}", again(arguments));
@@ -109,6 +112,11 @@ fn explained(error: VolumeError, arguments: &cli::Forget) -> ToolError {
         (Errno::EBUSY, Some(disk)) => format!(
             "disk {disk} of {name} is in use: `trapeze rebalance` moves what it has elsewhere; only a disk that is lost is \
              declared gone"
+        ),
+        (Errno::ENOTEMPTY, _) => format!(
+            "the only whole copy of some files is on {}: bring it back, or start the servers that `trapeze status` names as \
+             down, and run this again when it counts no group that lacks a copy",
+            what_of(arguments)
         ),
         (Errno::EPERM, _) => format!(
             "{name} is a file manager, whose names have one copy, at it: one that is up is taken out first with `trapeze rebalance \

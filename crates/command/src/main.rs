@@ -95,6 +95,7 @@ fn run(command: Command) -> Result<(), Box<dyn std::error::Error>> {
         Command::Init(arguments) => cluster::init(&arguments)?,
         Command::Join(arguments) => cluster::join(&arguments)?,
         Command::Disk(cli::Disk::Add(arguments)) => new_disk::add(&arguments)?,
+        Command::Disk(cli::Disk::Replace(arguments)) => new_disk::replace(&arguments)?,
         Command::Serve(arguments) => serve::serve(&arguments)?,
         Command::Mount(arguments) => serve::mount(&arguments)?,
         Command::Nfs(arguments) => nfs::serve(&arguments)?,

@@ -1,4 +1,4 @@
-//! `trapeze disk add`.
+//! `trapeze disk`.
 
 use crate::cli;
 use trapeze::new_disk::{self, DiskError};
@@ -12,5 +12,15 @@ pub fn add(arguments: &cli::AddDisk) -> Result<(), DiskError> {
         machine = added.machine;
     }
     println!("{machine} uses it from its next start: stop it and start it again");
+    Ok(())
+}
+
+/// Empty disks take the places of lost ones.
+pub fn replace(arguments: &cli::ReplaceDisk) -> Result<(), DiskError> {
+    let replaced = new_disk::replace_lost(&arguments.config, &arguments.directories)?;
+    for disk in &replaced {
+        println!("disk {} of {}: {}, empty", disk.number, disk.machine, disk.dir.display());
+    }
+    println!("start it: trapeze serve --config {}", arguments.config.display());
     Ok(())
 }

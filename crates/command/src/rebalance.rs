@@ -6,7 +6,10 @@
 //! ```
 //!
 //! It keeps no state: a run that was killed is repeated, and does what is left. Files are read and written meanwhile;
-//! the manager makes each move whole or leaves the file as it was.
+//! the manager makes each move whole or leaves the file as it was. In a cluster that keeps copies the manager moves
+//! groups of disks by itself ([`groups`]).
+
+mod groups;
 
 use crate::cli;
 use crate::take_out;
@@ -99,30 +102,19 @@ struct Run<'a> {
     bar: indicatif::ProgressBar,
 }
 
-/// Groups of disks are not moved by this command.
-fn check_ungrouped(volume: &mut Volume) -> Result<()> {
-    match volume.has_groups()? {
-        false => Ok(()),
-        true => Err(ToolError::Usage(
-            "this cluster keeps two copies: its disks are in groups, which rebalance does not move yet. A server that is \
-             to go can be stopped when `trapeze status` says that every file has two whole copies; ten minutes later \
-             other disks take its place"
-                .into(),
-        )),
-    }
-}
-
 /// `trapeze rebalance`.
 pub fn rebalance(arguments: &cli::Rebalance) -> Result<()> {
     let mut volume = volume(&arguments.target)?;
     let names = volume.server_names();
+    let has_groups = volume.has_groups()?;
     let mut leaving = Vec::new();
     let mut is_of_disks = retirements(arguments).next().is_none();
-    for (name, retired) in retirements(arguments) {
+    for (named, retired) in retirements(arguments) {
+        let (name, disk) = named_disk(named)?;
         let members = volume.server_members();
-        let member = members.iter().find(|member| member.name == *name && !member.gone);
+        let member = members.iter().find(|member| member.name == name && !member.gone);
         let member = member.ok_or_else(|| ToolError::Usage(unknown(name, &names)))?;
-        if take_out::is_one(member) {
+        if disk.is_none() && take_out::is_one(member) {
             take_out::mark(&mut volume, member, retired)?;
             leaving.extend(retired.then(|| member.clone()));
         }
@@ -130,20 +122,40 @@ pub fn rebalance(arguments: &cli::Rebalance) -> Result<()> {
             continue;
         }
         is_of_disks = true;
-        check_ungrouped(&mut volume)?;
-        volume.retire(member.id, retired)?;
-        if retired && !member.alive {
-            return Err(ToolError::Usage(away(name)));
+        match (has_groups, disk) {
+            (true, disk) => groups::mark(&mut volume, member, disk, retired)?,
+            (false, Some(_)) => return Err(ToolError::Usage(ONE_COPY.into())),
+            (false, None) => {
+                volume.retire(member.id, retired)?;
+                if retired && !member.alive {
+                    return Err(ToolError::Usage(away(name)));
+                }
+            }
         }
     }
-    if is_of_disks {
-        check_ungrouped(&mut volume)?;
-        move_columns(arguments, &mut volume, names)?;
+    match (is_of_disks, has_groups) {
+        (true, true) => groups::wait(arguments, &mut volume, names)?,
+        (true, false) => move_columns(arguments, &mut volume, names)?,
+        (false, _) => {}
     }
     for member in &leaving {
         take_out::wait(&mut volume, member, arguments.target.json)?;
     }
     close(volume)
+}
+
+const ONE_COPY: &str = "a disk by itself is emptied only in a cluster that keeps copies: name the server, whose other disks take part then";
+
+/// The name of a server, and the number of one of its disks behind a colon.
+fn named_disk(named: &str) -> Result<(&str, Option<u8>)> {
+    let Some((name, disk)) = named.rsplit_once(':') else { return Ok((named, None)) };
+    match disk.parse().ok().filter(|disk| *disk < 32) {
+        Some(disk) => Ok((name, Some(disk))),
+        None => {
+            let text = format!("{named}: behind the colon is the number of a disk, from 0 to 31");
+            Err(ToolError::Usage(text))
+        }
+    }
 }
 
 /// Moves columns until every disk holds about the same, and retired ones nothing.

@@ -1,10 +1,12 @@
 //! Two copies: files are there and can be written while any one I/O server is not, and nobody types a command.
 
-use crate::common::{Cluster, Up, json_lines, pattern, refusal, text, trapeze};
+use crate::common::{Cluster, Up, json_lines, pattern, program, refusal, said, text, trapeze};
 use std::fs;
 use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
+use trapeze::children::Process;
+use trapeze::config::Machine;
 use trapeze::local::Shape;
 
 const FILES: u64 = 12;
@@ -79,8 +81,8 @@ fn a_cluster_of_up_takes_files_when_it_is_ready() {
     let up = Up::keeping_two_copies("2");
     up.put("file", &pattern(1, 300_000));
     assert!(up.get("file") == pattern(1, 300_000));
-    let why = up.refused(&["rebalance"]);
-    assert!(why.contains("keeps two copies"), "{why}");
+    let why = up.refused(&["rebalance", "--widen"]);
+    assert!(why.contains("this cluster keeps copies"), "{why}");
     let alone = refusal(&["up", "--copies", "2", "--servers", "1", "--dir", text(&up.at("alone"))]);
     assert!(alone.contains("--servers 2 or more"), "{alone}");
 }
@@ -124,6 +126,7 @@ fn wait_until(cluster: &Cluster, done: impl Fn(&Cluster) -> bool) {
 /// Copies of all files by another client, which has nothing in memory.
 fn check_anew(cluster: &Cluster, name: &str, count: u64) {
     let out = cluster.beside(name);
+    let _ = fs::remove_dir_all(&out);
     fs::create_dir(&out).unwrap();
     let copied = trapeze(&["cp", "-r", "-c", &cluster.processes.target(), ":/", text(&out)]);
     let why = String::from_utf8_lossy(&copied.stderr).into_owned();
@@ -162,4 +165,166 @@ fn a_damaged_copy_is_repaired_from_the_other() {
         cluster.processes.start_server(other).unwrap();
         wait_until_whole(&cluster);
     }
+}
+
+/// A cluster of three servers with files, and the number of these.
+fn filled() -> (Cluster, u64) {
+    let mut cluster = Cluster::shaped(&Shape { copies: 2, ..Shape::of(3) });
+    wait_until_whole(&cluster);
+    cluster.processes.mount().unwrap();
+    for file in 0..3 * FILES {
+        fs::write(cluster.at(&file.to_string()), bytes_of(file)).unwrap();
+    }
+    for file in 0..3 * FILES {
+        fs::File::open(cluster.at(&file.to_string())).unwrap().sync_all().unwrap();
+    }
+    cluster.processes.unmount().unwrap();
+    wait_until_whole(&cluster);
+    (cluster, 3 * FILES)
+}
+
+/// All files, with each of the servers but one killed in turn.
+fn check_without_each_of(cluster: &mut Cluster, others: &[usize], count: u64) {
+    for other in others {
+        kill(cluster, *other);
+        check_anew(cluster, &format!("without{other}"), count);
+        cluster.processes.start_server(*other).unwrap();
+        wait_until_whole(cluster);
+    }
+}
+
+/// Kills a server, and waits until the others go on without it.
+fn kill(cluster: &mut Cluster, number: usize) {
+    cluster.processes.kill_server(number).unwrap();
+    wait_until(cluster, |cluster| status(cluster).contains("lack a copy"));
+}
+
+/// Of one that is down. Its directory is empty, and what it had comes from the others.
+fn replace_machine(cluster: &mut Cluster, number: usize) {
+    wait_until(cluster, |cluster| status(cluster).contains("lack a copy"));
+    fs::remove_dir_all(cluster.beside(&format!("cluster/io{number}"))).unwrap();
+    let config = cluster.beside(&format!("cluster/io{number}.toml"));
+    let replaced = trapeze(&["disk", "replace", "--config", text(&config)]);
+    assert!(replaced.status.success(), "{}", said(&replaced));
+    cluster.processes.start_server(number).unwrap();
+    wait_until_whole(cluster);
+}
+
+/// Groups that a server has a copy of, once the manager has spread them: all were whole without it, too.
+fn groups_at(cluster: &Cluster, server: &str) -> u64 {
+    let target = cluster.processes.target();
+    let spread = trapeze(&["rebalance", "--json", "-c", &target]);
+    assert!(spread.status.success(), "{}", said(&spread));
+    let rows = json_lines(&spread).into_iter().filter(|row| row["server"] == server);
+    rows.filter_map(|row| row["groups"].as_u64()).sum()
+}
+
+#[test]
+fn a_machine_whose_directory_is_gone_is_replaced_by_an_empty_one_that_is_filled() {
+    let (mut cluster, count) = filled();
+    for _ in 0..2 {
+        kill(&mut cluster, 2);
+        replace_machine(&mut cluster, 2);
+    }
+    assert!(groups_at(&cluster, "io2") > 0, "it has taken its share");
+    let config = cluster.beside("cluster/io2.toml");
+    let full = refusal(&["disk", "replace", "--config", text(&config)]);
+    assert!(full.contains("has something in its directory"), "{full}");
+    check_without_each_of(&mut cluster, &[1, 3], count);
+}
+
+#[test]
+fn an_older_backup_of_a_machine_beside_its_replacement_never_serves() {
+    let (mut cluster, count) = filled();
+    cluster.processes.take_server(2).unwrap().stop().unwrap();
+    let (home, backup) = (cluster.beside("cluster/io2"), cluster.beside("backup"));
+    let copied = std::process::Command::new("cp").arg("-a").args([&home, &backup]).status();
+    assert!(copied.unwrap().success());
+    replace_machine(&mut cluster, 2);
+    // What is in the backup is old now.
+    cluster.processes.mount().unwrap();
+    for file in 0..count {
+        fs::remove_file(cluster.at(&file.to_string())).unwrap();
+        fs::write(cluster.at(&file.to_string()), bytes_of(file)).unwrap();
+    }
+    cluster.processes.unmount().unwrap();
+    let mut older = Machine::load(&cluster.beside("cluster/io2.toml")).unwrap();
+    older.disks[0].path = backup.join("disk0");
+    older.listen[0] = older.listen[0].replace("io2.sock", "older.sock");
+    let path = cluster.beside("cluster/older.toml");
+    older.save(&path).unwrap();
+    let beside = refusal(&["serve", "--config", text(&path)]);
+    assert!(beside.contains("runs as node"), "{beside}");
+    kill(&mut cluster, 2);
+    let arguments = ["serve", "--config", text(&path)].map(String::from);
+    let log = cluster.beside("older.log");
+    let older = Process::start_program(program(), "older", &arguments, &log).unwrap();
+    wait_until(&cluster, |cluster| status(cluster).contains("the cluster knows another disk here"));
+    check_anew(&cluster, "beside_older", count);
+    older.stop().unwrap();
+    cluster.processes.start_server(2).unwrap();
+    wait_until_whole(&cluster);
+    check_without_each_of(&mut cluster, &[1, 3], count);
+}
+
+/// Whether every group goes on without a server that had a copy of each.
+fn goes_on_without_it(cluster: &Cluster) -> bool {
+    let rows = json_lines(&trapeze(&["status", "--json", "-c", &cluster.processes.target()]));
+    let Some(row) = rows.into_iter().find(|row| row["name"] == "manager") else { return false };
+    let report = &row["report"];
+    report["groups"].as_u64() > Some(0) && report["groups_lacking"] == report["groups"]
+}
+
+/// Starts `rebalance` of the cluster with these arguments.
+fn rebalance(cluster: &Cluster, arguments: &[&str]) -> std::process::Child {
+    let mut command = std::process::Command::new(program());
+    command.args(["rebalance", "-c", &cluster.processes.target()]).args(arguments);
+    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    command.spawn().unwrap()
+}
+
+fn ended(run: std::process::Child) -> String {
+    let out = run.wait_with_output().unwrap();
+    assert!(out.status.success(), "{}", said(&out));
+    String::from_utf8(out.stdout).unwrap()
+}
+
+#[test]
+fn a_server_is_emptied_while_commands_and_the_manager_die_and_is_forgotten() {
+    let (mut cluster, count) = filled();
+    let target = cluster.processes.target();
+    let spread = ended(rebalance(&cluster, &[]));
+    assert!(spread.contains("io3"), "{spread}");
+    let mut run = rebalance(&cluster, &["--off", "io3"]);
+    sleep(Duration::from_secs(2));
+    run.kill().unwrap();
+    run.wait().unwrap();
+    cluster.processes.kill_server(0).unwrap();
+    cluster.processes.start_server(0).unwrap();
+    let empty = ended(rebalance(&cluster, &["--off", "io3"]));
+    assert!(empty.contains("empty: may go"), "{empty}");
+    let more = refusal(&["rebalance", "-c", &target, "--off", "io2:0"]);
+    assert!(more.contains("add a server"), "{more}");
+    ended(rebalance(&cluster, &["--back", "io2:0"]));
+    cluster.processes.kill_server(3).unwrap();
+    assert!(!status(&cluster).contains("lack a copy"), "it had nothing");
+    check_anew(&cluster, "without_it", count);
+    let begun = Instant::now();
+    while !trapeze(&["forget", "-c", &target, "io3"]).status.success() {
+        assert!(begun.elapsed() < PATIENCE, "{}", refusal(&["forget", "-c", &target, "io3"]));
+        sleep(Duration::from_secs(1));
+    }
+    // One of the two that are left has the only whole copies.
+    cluster.processes.kill_server(1).unwrap();
+    wait_until(&cluster, goes_on_without_it);
+    cluster.processes.kill_server(2).unwrap();
+    wait_until(&cluster, |_| {
+        let out = trapeze(&["forget", "-c", &target, "io2"]);
+        assert!(!out.status.success());
+        said(&out).contains("the only whole copy of some files")
+    });
+    cluster.processes.start_server(1).unwrap();
+    cluster.processes.start_server(2).unwrap();
+    wait_until_whole(&cluster);
+    check_without_each_of(&mut cluster, &[1, 2], count);
 }

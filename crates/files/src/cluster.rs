@@ -275,7 +275,7 @@ pub async fn settle(
         let _ = io.note().await;
         if io.is_ready() {
             let told = told_disks(&io);
-            let _ = cx.with_deadline(TELLING_SPAN, member.tell_disks(&told)).await;
+            let _ = cx.with_deadline(TELLING_SPAN, member.tell_disks(&told, io.replacing())).await;
         }
     }
 }
@@ -286,16 +286,19 @@ const CONFIRM_PAUSE: Duration = Duration::from_millis(200);
 /// An I/O server serves the disks that the manager knows as its own, and tells with its lease how far they are.
 async fn confirm_disks(cx: Cx, io: Server, member: members::Client) {
     let _ = io.ready().await;
+    let untold = cx.has_bug(Bug::ReplacementNotTold);
+    let replacing = if untold { 0 } else { io.replacing() };
     let mut last = None;
     loop {
         let changed = member.changed();
         let told = told_disks(&io);
         let is_member = matches!(member.standing(), Standing::Member(_));
         if is_member && last.as_ref() != Some(&told) {
-            match member.tell_disks(&told).await {
+            match member.tell_disks(&told, replacing).await {
                 Ok(verdict) => {
                     let verdict = planted(&cx, verdict);
-                    told.iter().for_each(|told| io.confirm(told.disk, judged(verdict, told)));
+                    let judge = |told: &ToldDisk| judged(verdict, told, replacing);
+                    told.iter().for_each(|told| io.confirm(told.disk, judge(told)));
                     last = Some(told);
                 }
                 Err(_) => {
@@ -324,15 +327,27 @@ fn planted(cx: &Cx, verdict: Verdict) -> Verdict {
     Verdict {
         foreign: kept(verdict.foreign, Bug::DiskIdIgnored),
         older: kept(verdict.older, Bug::DiskAgeIgnored),
+        ..verdict
     }
 }
 
-fn judged(verdict: Verdict, told: &ToldDisk) -> Result<(), String> {
+fn judged(verdict: Verdict, told: &ToldDisk, replacing: u32) -> Result<(), String> {
     let has = |bits: u32| bits >> told.disk & 1 == 1;
     let next = "bring the disk back as it was last, and start the server again; if it is lost, move the directory away, keep \
                 it, and the server's other disks serve without it; a new disk gets a directory of its own: \
                 `trapeze disk add`";
     match () {
+        () if has(verdict.needed) => Err(
+            "the only whole copy of some files is on the disk that was here, so no empty one takes its place: start \
+             the servers that `trapeze status` names as down, and wait until it counts no group that lacks a copy; or \
+             bring that disk back"
+                .into(),
+        ),
+        () if has(verdict.foreign & replacing) => Err(
+            "it is empty, or has served before, and files of this cluster have their only copy on the disk that was here: \
+             a new disk gets a directory of its own: `trapeze disk add`"
+                .into(),
+        ),
         () if has(verdict.foreign) => Err(format!(
             "the cluster knows another disk here: its directory is empty, a mount point without its disk, or another \
              disk's; {next}"

@@ -6,8 +6,9 @@ use crate::groups::Groups;
 use crate::limits::{LENDER_MARGIN, LENDER_PERIOD, PARTING_SPAN, RETRY_PAUSE};
 use crate::membership::View;
 use crate::protocol::{
-    DECLARED_GONE, DISKS, DRAINED, FORGET, Forget, Identity, JOIN, Join, LEAVE, LENDERS, Lease,
-    LendersPage, Member, Page, RENEW, RETIRE, Registration, Retire, Roles, STOPPING, VIEW,
+    DECLARED_GONE, DISKS, DRAINED, EMPTY, Empty, FORGET, Forget, Identity, JOIN, Join, LEAVE,
+    LENDERS, Lease, LendersPage, Member, PLAN, Page, Planned, RENEW, RETIRE, Registration, Retire,
+    Roles, STOPPING, Telling, VIEW,
 };
 use endpoint::FrameMut;
 use node::{Cx, Notify, Pieces, Reply};
@@ -97,6 +98,18 @@ pub async fn forget(cx: &Cx, manager: NodeId, forget: Forget) -> Result<(), Errn
 /// [`Registry::handle_retire`](crate::Registry::handle_retire).
 pub async fn retire(cx: &Cx, manager: NodeId, retire: Retire) -> Result<(), Errno> {
     ask(cx, manager, RETIRE, &retire.encode(), cx.pieces(), cx.pieces()).await.map(drop)
+}
+
+/// Disks are to be emptied of replicas of groups, or are to get some again; on stable storage when this returns. The
+/// errors are those of [`Registry::handle_empty`](crate::Registry::handle_empty).
+pub async fn empty(cx: &Cx, manager: NodeId, asked: Empty) -> Result<(), Errno> {
+    ask(cx, manager, EMPTY, &asked.encode(), cx.pieces(), cx.pieces()).await.map(drop)
+}
+
+/// Asks how far the planner of groups is.
+pub async fn planned(cx: &Cx, manager: NodeId) -> Result<Planned, Errno> {
+    let (reply, data) = call_for_page(cx, manager, PLAN, &[]).await?;
+    Planned::decode(&reply.ok()?.body, &data).map_err(|Short| Errno::EPROTO)
 }
 
 /// Asks once who the members are: also a node that is none may.
@@ -229,14 +242,14 @@ impl Client {
     }
 
     /// Tells the disks that this node can serve, so that the others get nothing new; which of them the manager knows
-    /// better, and are not to be served.
-    pub async fn tell_disks(&self, disks: &[ToldDisk]) -> Result<Verdict, Errno> {
+    /// better, and are not to be served. Those with a bit in `replacing` are empty, and in the places of lost ones.
+    pub async fn tell_disks(&self, disks: &[ToldDisk], replacing: u32) -> Result<Verdict, Errno> {
         let Shared { cx, manager, .. } = &*self.0;
         let data = match &ToldDisk::encode_all(disks)[..] {
             [] => cx.pieces(),
             bytes => cx.piece(cx.frames().copy_of(bytes).ok_or(Errno::ENOMEM)?),
         };
-        let body = self.registration().encode();
+        let body = Telling { registration: self.registration(), replacing }.encode();
         let reply = ask(cx, *manager, DISKS, &body, data, cx.pieces()).await?;
         Verdict::decode(&reply.body).map_err(|Short| Errno::EPROTO)
     }

@@ -3,6 +3,9 @@
 //! An I/O server tells the id of each of its disks, and how old what is on it was when the server started, before it
 //! serves from it. A directory with another id is another disk, or an empty mount point. One that has not come as far
 //! as was told before is an older copy. Neither is served: what is missing from it would read as zeros.
+//!
+//! An empty disk takes the place of another one where a person has said so, and where groups of replicas keep what was
+//! there: the number is the same, the id is not, and what had the other id never serves again.
 
 use crate::limits::DISKS_MAX;
 use std::collections::BTreeMap;
@@ -63,17 +66,19 @@ pub struct Verdict {
     pub foreign: u32,
     /// The registry has seen it at a greater age.
     pub older: u32,
+    /// It is to take the place of a disk that has the only whole replica of some group.
+    pub needed: u32,
 }
 
 impl Verdict {
     /// The reported disks that are served, one bit each.
     pub fn serving(self, disks: &[ToldDisk]) -> u32 {
         let told = disks.iter().filter_map(|told| 1u32.checked_shl(told.disk.into()));
-        told.fold(0, |all, bit| all | bit) & !(self.foreign | self.older)
+        told.fold(0, |all, bit| all | bit) & !(self.foreign | self.older | self.needed)
     }
 }
 
-fields!(Verdict { foreign, older });
+fields!(Verdict { foreign, older, needed });
 
 /// The record of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,19 +112,26 @@ impl DiskTable {
         self.0.iter().map(|((server, disk), known)| (*server, *disk, known.id, known.incarnation))
     }
 
-    /// Judges what a server told, and notes in `batch` what is new of it; whether that is anything.
+    /// The id of the disk with this number on a server.
+    pub fn id(&self, server: NodeId, disk: u16) -> Option<u128> {
+        self.0.get(&(server, disk)).map(|known| known.id)
+    }
+
+    /// Judges what a server told, and notes in `batch` what is new of it; whether that is anything. A disk with a bit
+    /// in `replaceable` is in another one's place, if it has another id.
     pub fn note(
         &mut self,
         batch: &mut Batch,
-        server: NodeId,
-        incarnation: u64,
+        (server, incarnation): (NodeId, u64),
         disks: &[ToldDisk],
+        replaceable: u32,
     ) -> (Verdict, bool) {
         let (mut verdict, mut is_new) = (Verdict::default(), false);
         for told in disks.iter().filter(|told| usize::from(told.disk) < DISKS_MAX) {
             let bit = 1 << told.disk;
             let known = self.0.get(&(server, told.disk)).copied();
             let age = match known {
+                Some(known) if known.id != told.id && replaceable & bit != 0 => told.now,
                 Some(known) if known.id != told.id => {
                     verdict.foreign |= bit;
                     continue;
@@ -162,7 +174,7 @@ mod tests {
     }
 
     fn note(table: &mut DiskTable, incarnation: u64, disk: ToldDisk) -> Verdict {
-        table.note(&mut Batch::new(), NodeId(3), incarnation, &[disk]).0
+        table.note(&mut Batch::new(), (NodeId(3), incarnation), &[disk], 0).0
     }
 
     #[test]
@@ -171,10 +183,15 @@ mod tests {
         let right = Verdict::default();
         assert_eq!(note(&mut table, 1, told(2, 9, 0, 5)), right);
         assert_eq!(note(&mut table, 1, told(2, 9, 0, 8)), right, "the same start goes on");
-        assert_eq!(note(&mut table, 2, told(2, 8, 9, 9)), Verdict { foreign: 4, older: 0 });
-        assert_eq!(note(&mut table, 2, told(2, 9, 7, 8)), Verdict { foreign: 0, older: 4 });
+        assert_eq!(note(&mut table, 2, told(2, 8, 9, 9)), Verdict { foreign: 4, ..right });
+        assert_eq!(note(&mut table, 2, told(2, 9, 7, 8)), Verdict { older: 4, ..right });
         assert_eq!(note(&mut table, 2, told(2, 9, 8, 9)), right);
         assert_eq!(note(&mut table, 2, told(1, 8, 0, 1)), right, "a disk that was added");
+        let empty = ToldDisk { found: [0, 0], now: [1, 0], ..told(2, 77, 0, 0) };
+        let batch = &mut Batch::new();
+        assert_eq!(table.note(batch, (NodeId(3), 3), &[empty], 4), (right, true));
+        assert_eq!(note(&mut table, 4, ToldDisk { found: [1, 0], ..empty }), right);
+        assert_eq!(note(&mut table, 5, told(2, 9, 9, 9)), Verdict { foreign: 4, ..right });
         let all = [told(2, u128::MAX - 3, 5, u64::MAX), told(31, 4, 5, 6)];
         assert_eq!(ToldDisk::decode_all(&ToldDisk::encode_all(&all)).unwrap(), all);
         assert!(ToldDisk::decode_all(&[0; 49]).is_err());

@@ -21,7 +21,7 @@ mod stored;
 mod table;
 
 pub use known::Groups;
-pub use messages::{GroupsPage, Proposal, ToldGroup};
+pub use messages::{GroupsPage, HAND_OVER, HandOver, Proposal, ToldGroup};
 pub use plan::{Disk, Plan, Shape, Step};
 pub use seat::{GRACE, LEASE_SPAN, Memory, Refused, Seat, Word};
 pub(crate) use stored::StoredTable;

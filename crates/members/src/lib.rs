@@ -16,6 +16,7 @@
 mod ask;
 mod client;
 mod disks;
+mod emptied;
 pub mod groups;
 mod lenders;
 pub mod limits;
@@ -26,12 +27,15 @@ mod registry;
 pub mod replicas;
 mod service;
 
-pub use client::{Client, Directory, Standing, forget, is_silence, join, retire, view};
+pub use client::{
+    Client, Directory, Standing, empty, forget, is_silence, join, planned, retire, view,
+};
 pub use disks::{Age, ToldDisk, Verdict};
 pub use groups::Groups;
 pub use membership::{Change, Membership, Up, View};
 pub use protocol::{
-    DECLARED_GONE, Forget, Identity, Lease, Lends, Member, Registration, Retire, Roles,
+    DECLARED_GONE, Emptied, Empty, Forget, Identity, Lease, Lends, Member, Planned, Registration,
+    Retire, Roles,
 };
 pub use registry::{Denied, Registry, STORE_KIND, STORE_VERSION};
 pub use service::{Config, Service, serve};

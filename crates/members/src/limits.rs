@@ -28,9 +28,17 @@ pub const PROPOSALS_AT_ONCE: usize = 1024;
 pub const PLAN_PERIOD: Duration = Duration::from_secs(1);
 /// Steps of one plan, each a record of 100 bytes: the groups of 100 new disks are made within half a minute.
 pub const PLAN_STEPS: usize = 64;
+/// Groups that are moved at once, to each disk that takes some: a disk that is lost is rebuilt by all others, each of
+/// which fills one replica or two while the next ones are planned.
+pub const MOVES_EACH: usize = 4;
+/// A primary that did not hand over is asked again after this time: it gives up where changes that are under way do not
+/// end soon.
+pub const HAND_OVER_AGAIN: Duration = Duration::from_secs(3);
 /// A disk that is away for as long is replaced: a machine starts anew within minutes, and what it missed meanwhile is
 /// less to copy than all that it has.
 pub const REPLACE_AFTER: Duration = Duration::from_secs(600);
+/// Most servers with disks that are to be emptied: 512 of 6 bytes are within a page.
+pub const EMPTIED_MAX: usize = 512;
 /// Bytes of one page of a view.
 pub const PAGE_BYTES: usize = BLOCK_BYTES;
 /// Most members: 4,096 of the largest take 10 MB of the first manager's memory.

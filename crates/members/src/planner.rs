@@ -5,7 +5,7 @@
 //! away for longer is replaced. After a restart of the service all spans begin anew.
 
 use crate::groups::{Change, Disk, GroupId, Plan, Replica, Shape, Step};
-use crate::limits::{DISKS_MAX, PLAN_STEPS, REPLACE_AFTER};
+use crate::limits::{DISKS_MAX, MOVES_EACH, PLAN_STEPS, REPLACE_AFTER};
 use crate::protocol::{Member, Roles};
 use crate::registry::Registry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,8 +53,8 @@ impl Planner {
 
     /// The next steps that the planner makes itself; none where all is well, or under way.
     pub fn steps(&mut self, now: Time, registry: &Registry) -> Vec<Step> {
-        let (disks, table) = (self.disks(now, registry), registry.decided_groups());
-        let basis = Basis { disks, awaited: awaited(registry), version: table.version() };
+        let basis = self.basis(now, registry);
+        let table = registry.decided_groups();
         if self.settled.as_ref() == Some(&basis) {
             return Vec::new();
         }
@@ -64,22 +64,33 @@ impl Planner {
         steps
     }
 
+    fn basis(&mut self, now: Time, registry: &Registry) -> Basis {
+        let version = registry.decided_groups().version();
+        Basis { disks: self.disks(now, registry), awaited: awaited(registry), version }
+    }
+
+    /// Whether the last plan had no steps, and the next one would have none.
+    pub fn is_settled(&mut self, now: Time, registry: &Registry) -> bool {
+        let basis = self.basis(now, registry);
+        self.settled.as_ref() == Some(&basis)
+    }
+
     /// Groups are made only with all their copies, on as many machines as there are.
     fn shape(&self, basis: &Basis) -> Shape {
         let disks = &basis.disks;
         let machines = |which: fn(&&Disk) -> bool| -> BTreeSet<u64> {
             disks.iter().filter(which).map(|disk| disk.machine).collect()
         };
-        let (mut all, taking) = (machines(|disk| !disk.leaves), machines(|disk| disk.takes));
+        let takes = |disk: &&Disk| disk.takes && !disk.leaves;
+        let (mut all, taking) = (machines(|disk| !disk.leaves), machines(takes));
         all.extend(&basis.awaited);
         let copies = usize::from(self.copies);
-        let takes = disks.iter().filter(|disk| disk.takes).count();
-        let servers = disks.iter().filter(|disk| disk.takes).map(|disk| disk.replica.server);
+        let servers = disks.iter().filter(takes).map(|disk| disk.replica.server);
         let servers: BTreeSet<NodeId> = servers.collect();
         let makes = servers.len() >= copies && taking.len() >= all.len().min(copies);
         let per_disk = if makes { self.per_disk } else { 0 };
-        // A disk that is lost is rebuilt by all others at once, each of which fills one replica on average.
-        Shape { copies: self.copies, per_disk, moves_max: takes.max(1) }
+        let moves_max = disks.iter().filter(takes).count().max(1) * MOVES_EACH;
+        Shape { copies: self.copies, per_disk, moves_max }
     }
 
     fn without_wishes(&mut self, steps: Vec<Step>) -> Vec<Step> {
@@ -111,7 +122,7 @@ impl Planner {
             let takes = serves && incarnation == member.incarnation && !is_gone;
             let is_given_up = is_gone || self.is_given_up(now, replica, takes);
             let machine = registry.machine(server);
-            let leaves = is_given_up && !takes;
+            let leaves = is_given_up && !takes || registry.is_emptied(server, number);
             disks.push(Disk { replica, machine, rack: 0, weight: 1, takes, leaves });
         }
         self.away
@@ -141,12 +152,13 @@ fn awaited(registry: &Registry) -> BTreeSet<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disks::ToldDisk;
+    use crate::disks::{ToldDisk, Verdict};
     use crate::groups::Group;
-    use crate::protocol::{Forget, Identity, Join, Lends, Registration};
+    use crate::protocol::{Empty, Forget, Identity, Join, Lends, Registration};
     use crate::registry::{STORE_KIND, STORE_VERSION};
     use std::time::Duration;
     use store::{Config, MemoryBackend, Store};
+    use wire::Errno;
 
     const LEASE: Duration = Duration::from_secs(10);
     const PER_DISK: u16 = 4;
@@ -180,7 +192,15 @@ mod tests {
                 |disk: &u16| ToldDisk { disk: *disk, id: label(*disk), found: [1, 0], now: [1, 0] };
             let told: Vec<ToldDisk> = disks.iter().map(told).collect();
             let registration = Registration { id: NodeId(id), incarnation };
-            let _ = self.registry.handle_disks(self.now, registration, &told).unwrap();
+            let _ = self.registry.handle_disks(self.now, registration, &told, 0).unwrap();
+        }
+
+        /// An I/O server starts with a disk that has been used.
+        fn start_with(&mut self, id: u16, incarnation: u64, label: u128) {
+            self.join(id, incarnation, 0, 1);
+            let told = ToldDisk { disk: 0, id: label, found: [9, 9], now: [9, 9] };
+            let registration = Registration { id: NodeId(id), incarnation };
+            let _ = self.registry.handle_disks(self.now, registration, &[told], 0).unwrap();
         }
 
         /// Servers 1 to `count`, each with a disk and a machine of its own.
@@ -215,12 +235,14 @@ mod tests {
             let mut count = 0;
             loop {
                 let steps = self.planner.steps(self.now, &self.registry);
-                if steps.is_empty() && !self.hand_over() {
-                    return count;
-                }
+                let is_over = steps.is_empty();
                 count += steps.len();
                 assert!(count < 1_000, "it comes to an end: {steps:?}");
                 steps.into_iter().for_each(|step| self.make(step));
+                // All primaries are asked after each plan.
+                if !self.hand_over() && is_over {
+                    return count;
+                }
                 self.admit();
             }
         }
@@ -432,6 +454,40 @@ mod tests {
     }
 
     #[test]
+    fn a_server_that_is_to_be_emptied_gives_all_away_and_gets_nothing_until_it_is_back() {
+        let mut world = World::new(2);
+        world.start_all(4);
+        world.settle();
+        let empty = |world: &mut World, emptied| {
+            let asked = Empty { id: NodeId(2), disks: u32::MAX, emptied };
+            let _ = world.registry.handle_empty(asked).unwrap();
+            world.settle();
+        };
+        empty(&mut world, true);
+        assert_eq!(world.held_by(2), 0);
+        assert!(world.planner.is_settled(world.now, &world.registry));
+        let lacking = world.registry.decided_groups().iter().filter(|(_, it)| it.lacks() > 0);
+        assert_eq!(lacking.count(), 0);
+        empty(&mut world, false);
+        assert!(world.held_by(2) > 0, "its share");
+    }
+
+    #[test]
+    fn no_mark_stays_of_a_server_that_was_to_be_emptied_and_is_forgotten() {
+        let mut world = World::new(2);
+        world.start_all(4);
+        world.settle();
+        let asked = Empty { id: NodeId(2), disks: u32::MAX, emptied: true };
+        let _ = world.registry.handle_empty(asked).unwrap();
+        world.settle();
+        world.pass(LEASE, &[(1, 1), (3, 1), (4, 1)]);
+        assert_eq!(world.registry.emptied().count(), 1);
+        let forget = Forget { id: NodeId(2), disk: None };
+        let _ = world.registry.handle_forget(world.now, forget).unwrap();
+        assert_eq!(world.registry.emptied().count(), 0);
+    }
+
+    #[test]
     fn a_disk_that_is_declared_gone_is_replaced_at_once() {
         let mut world = World::new(2);
         world.start_all(3);
@@ -443,6 +499,76 @@ mod tests {
         let _ = world.registry.handle_forget(world.now, forget).unwrap();
         assert!(world.settle() > 0);
         assert_eq!(world.held_by(3), 0);
+    }
+
+    #[test]
+    fn what_has_the_only_whole_copy_is_not_declared_gone() {
+        let mut world = World::new(2);
+        world.start_all(2);
+        world.settle();
+        world.remove(2);
+        world.pass(LEASE, &[(2, 1)]);
+        for disk in [None, Some(0)] {
+            let forget = Forget { id: NodeId(1), disk };
+            let refused = world.registry.handle_forget(world.now, forget).unwrap_err();
+            assert_eq!(refused, Errno::ENOTEMPTY);
+        }
+    }
+
+    /// Server 3 starts with an empty disk, as a person has said; whether it is refused.
+    fn replace_disk(world: &mut World, incarnation: u64) -> Verdict {
+        world.join(3, incarnation, 0, 0);
+        let told = ToldDisk { disk: 0, id: 0xe << 64 | 5, found: [0, 0], now: [1, 0] };
+        let registration = Registration { id: NodeId(3), incarnation };
+        world.registry.handle_disks(world.now, registration, &[told], 1).unwrap().0
+    }
+
+    #[test]
+    fn an_empty_disk_takes_the_place_of_a_lost_one_also_of_one_that_was_declared_gone() {
+        for is_declared in [false, true] {
+            let mut world = World::new(2);
+            world.start_all(3);
+            world.settle();
+            world.pass(LEASE, &[(1, 1), (2, 1)]);
+            world.remove(3);
+            if is_declared {
+                let forget = Forget { id: NodeId(3), disk: Some(0) };
+                let _ = world.registry.handle_forget(world.now, forget).unwrap();
+                world.settle();
+                assert_eq!(world.held_by(3), 0);
+            }
+            assert_eq!(replace_disk(&mut world, 2), Verdict::default());
+            let member = world.registry.member(NodeId(3)).unwrap();
+            assert_eq!((member.disks, member.gone_disks), (1, 0));
+            world.settle();
+            let all = world.registry.decided_groups().iter();
+            let replicas: Vec<Replica> =
+                all.flat_map(|(_, group)| group.in_sync().collect::<Vec<_>>()).collect();
+            let on_three = replicas.iter().filter(|it| it.server == NodeId(3));
+            let new = Replica::of_label(NodeId(3), 0, 0xe << 64 | 5);
+            assert!(is_declared || on_three.clone().count() > 0);
+            assert!(on_three.copied().all(|replica| replica == new), "none is of the lost one");
+            // Told twice, and by the next incarnation.
+            assert_eq!(replace_disk(&mut world, 2), Verdict::default());
+            world.start_with(3, 3, 0xe << 64 | 5);
+            assert_eq!(world.registry.member(NodeId(3)).unwrap().disks, 1);
+            // The lost one comes back.
+            world.start_with(3, 4, u128::from(3u16) << 64);
+            assert_eq!(world.registry.member(NodeId(3)).unwrap().disks, 0);
+        }
+    }
+
+    #[test]
+    fn no_empty_disk_takes_the_place_of_the_only_whole_copy() {
+        let mut world = World::new(2);
+        world.start_all(3);
+        world.settle();
+        world.pass(LEASE, &[(3, 1)]);
+        world.remove(1);
+        world.remove(2);
+        let verdict = replace_disk(&mut world, 2);
+        assert_eq!(verdict, Verdict { needed: 1, ..Verdict::default() });
+        assert_eq!(world.registry.member(NodeId(3)).unwrap().disks, 0);
     }
 
     /// A primary on a disk that leaves hands over first; until it has, nothing else waits for it.

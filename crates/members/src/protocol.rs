@@ -11,9 +11,12 @@
 //! | RETIRE | id 2, retired 1 | | | |
 //! | DRAINED | id 2, incarnation 8 | | | |
 //! | LENDERS | after 2 | | lenders' view 8, count 2, last page 1 | lenders: id 2, incarnation 8, MiB 4 |
-//! | DISKS | id 2, incarnation 8 | disks: number 2, id 16, age at the start 16, age now 16 | foreign 4, older 4 | |
+//! | DISKS | id 2, incarnation 8, replacing 4 | disks: number 2, id 16, age at the start 16, age now 16 | foreign 4, older 4, needed 4 | |
 //! | GROUPS | version 8 | | version 8, count 2, last page 1 | groups: version 8, number 4, group |
 //! | CHANGE_GROUP | number 4, by 11, epoch 4, change 1 to 12 | | | the group as it is now: version 8, number 4, group |
+//!
+//! | EMPTY | id 2, disks 4, emptied 1 | | | |
+//! | PLAN | | | primaries to hand over 8, count 2, settled 1 | emptied: server 2, disks 4 |
 //!
 //! JOIN, LEAVE and CHANGE_GROUP are executed once; a repeated FORGET changes nothing. A CHANGE_GROUP that is refused
 //! has the status ESTALE (the group has another epoch), EPERM (another one may propose that) or EINVAL (the group is
@@ -61,6 +64,11 @@ pub const DISKS: u16 = 6;
 pub const GROUPS: u16 = 11;
 /// Proposes a change of a group, as one of its replicas.
 pub const CHANGE_GROUP: u16 = 12;
+
+/// Marks disks of a server that are to be emptied of replicas, or are to get some again.
+pub const EMPTY: u16 = 13;
+/// Asks how far the planner of groups is.
+pub const PLAN: u16 = 14;
 
 /// Whether the operation may be executed twice, so that no reply is kept for it.
 pub fn is_pure(op: u16) -> bool {
@@ -284,6 +292,17 @@ pub struct Registration {
 
 fields!(Registration { id, incarnation });
 
+/// Arguments of DISKS, beside the disks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Telling {
+    /// The member.
+    pub registration: Registration,
+    /// Its disks, one bit each, of which a person has said that they are empty and in the place of lost ones.
+    pub replacing: u32,
+}
+
+fields!(Telling { registration, replacing });
+
 /// Names what is gone for good: arguments of FORGET.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forget {
@@ -295,6 +314,11 @@ pub struct Forget {
 
 impl Forget {
     const ALL: u8 = u8::MAX;
+
+    /// Whether a disk is gone by that.
+    pub fn is_about(self, server: NodeId, disk: u8) -> bool {
+        server == self.id && self.disk.is_none_or(|lost| lost == disk)
+    }
 }
 
 impl<'a> Field<'a> for Forget {
@@ -318,6 +342,54 @@ pub struct Retire {
 }
 
 fields!(Retire { id, retired });
+
+/// Names disks that are to be emptied: arguments of EMPTY.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Empty {
+    /// The server.
+    pub id: NodeId,
+    /// Its disks, one bit each; all bits are also those that it will have.
+    pub disks: u32,
+    /// False: they are to get replicas again.
+    pub emptied: bool,
+}
+
+fields!(Empty { id, disks, emptied });
+
+/// Disks that are being emptied, or are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Emptied {
+    /// The server.
+    pub id: NodeId,
+    /// One bit each.
+    pub disks: u32,
+}
+
+fields!(Emptied { id, disks });
+
+/// How far the planner of groups is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Planned {
+    /// Whether it has nothing to do but to wait for replicas that are being filled, and for primaries.
+    pub is_settled: bool,
+    /// Groups whose primaries are to hand over.
+    pub hand_overs: u64,
+    /// In ascending order of the servers.
+    pub emptied: Vec<Emptied>,
+}
+
+impl Planned {
+    /// The body and the data.
+    pub fn encode(&self) -> ([u8; BODY_BYTES], Vec<u8>) {
+        encode_page(self.hand_overs, &self.emptied, self.is_settled)
+    }
+
+    /// Reads what [`encode`](Planned::encode) wrote.
+    pub fn decode(body: &[u8], data: &[u8]) -> Result<Planned, Short> {
+        let (hand_overs, emptied, is_settled) = decode_page(body, data)?;
+        Ok(Planned { is_settled, hand_overs, emptied })
+    }
+}
 
 /// The answer to JOIN and RENEW.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,6 +13,7 @@ mod groups;
 pub use groups::Denied;
 
 use crate::disks::{DiskTable, ToldDisk, Verdict, malformed};
+use crate::emptied::EmptiedTable;
 use crate::groups::StoredTable;
 use crate::lenders::LenderTable;
 use crate::limits::{
@@ -52,7 +53,8 @@ const MEMBER_KEY: u8 = b'm';
 /// [`handle_join`](Registry::handle_join), [`handle_renew`](Registry::handle_renew),
 /// [`handle_leave`](Registry::handle_leave), [`handle_disks`](Registry::handle_disks),
 /// [`handle_forget`](Registry::handle_forget), [`handle_retire`](Registry::handle_retire),
-/// [`handle_drained`](Registry::handle_drained), [`handle_group`](Registry::handle_group),
+/// [`handle_drained`](Registry::handle_drained), [`handle_empty`](Registry::handle_empty),
+/// [`handle_group`](Registry::handle_group),
 /// [`handle_planned`](Registry::handle_planned), [`handle_make`](Registry::handle_make),
 /// [`handle_timeout`](Registry::handle_timeout), [`handle_synced`](Registry::handle_synced).
 #[derive(Debug)]
@@ -64,6 +66,7 @@ pub struct Registry {
     lenders: LenderTable,
     disks: DiskTable,
     groups: StoredTable,
+    emptied: EmptiedTable,
     /// Where the search for the next client's id begins.
     next_client: u16,
 }
@@ -88,9 +91,9 @@ impl Registry {
         let next_client = u16::try_from(client).ok().filter(|id| CLIENT_IDS.contains(id));
         let next_client = next_client.unwrap_or(*CLIENT_IDS.start());
         let (lenders, disks) = (LenderTable::open(&store)?, DiskTable::open(&store)?);
-        let groups = StoredTable::open(&store)?;
+        let (groups, emptied) = (StoredTable::open(&store)?, EmptiedTable::open(&store)?);
         let mut registry =
-            Registry { store, span, members, view, lenders, disks, groups, next_client };
+            Registry { store, span, members, view, lenders, disks, groups, emptied, next_client };
         registry.handle_synced();
         Ok(registry)
     }
@@ -245,9 +248,10 @@ impl Registry {
         let gone_disks = self.member(id).map_or(0, |old| old.gone_disks);
         let retired = self.member(id).is_some_and(|old| old.retired);
         let drained = self.member(id).is_some_and(|old| old.drained);
-        // A disk that this incarnation does not serve does not come back by another join of it.
+        // A disk that this incarnation does not serve does not come back by another join of it, and one that has taken
+        // the place of another one stays.
         let again = self.member(id).filter(|old| old.incarnation == *incarnation);
-        let disks = identity.disks & again.map_or(u32::MAX, |old| old.disks);
+        let disks = again.map_or(identity.disks, |old| old.disks);
         let member = Member {
             id,
             roles: identity.roles,
@@ -292,26 +296,36 @@ impl Registry {
         Ok((self.renew(now, registration.id), append))
     }
 
-    /// A member reports the disks that it can serve. The others, and those that are not its own, take no objects until
-    /// its next incarnation. The caller knows the changed disks once the record is appended.
+    /// A member reports the disks that it can serve, and which of them are empty ones in the places of lost disks. The
+    /// others, and those that are not its own, take no objects until its next incarnation. The caller knows the changed
+    /// disks once the record is appended.
     pub fn handle_disks(
         &mut self,
         now: Time,
         registration: Registration,
         disks: &[ToldDisk],
+        replacing: u32,
     ) -> Result<(Verdict, Option<Append>), Errno> {
+        let Registration { id, incarnation } = registration;
         let member = self.living(registration).ok_or(Errno::ESTALE)?.clone();
         self.store.admit()?;
+        let (replaceable, needed) = self.replaceable(id, disks, replacing);
         let mut batch = Batch::new();
-        let (verdict, is_new) =
-            self.disks.note(&mut batch, registration.id, registration.incarnation, disks);
-        let serving = member.disks & verdict.serving(disks);
-        if serving == member.disks {
+        let (verdict, is_new) = self.disks.note(&mut batch, (id, incarnation), disks, replaceable);
+        let verdict = Verdict { needed, foreign: verdict.foreign & !needed, ..verdict };
+        let served = verdict.serving(disks);
+        // The join left these out: their numbers may be of disks that were declared gone.
+        let came = served & replacing;
+        let next = Member {
+            disks: (member.disks | came) & served,
+            gone_disks: member.gone_disks & !came,
+            ..member.clone()
+        };
+        if next == member {
             return Ok((verdict, is_new.then(|| self.store.apply(batch))));
         }
-        let (lends, member) =
-            (self.lenders.lends(registration.id), Member { disks: serving, ..member });
-        Ok((verdict, Some(self.write_with(batch, now, member, lends))))
+        let lends = self.lenders.lends(id);
+        Ok((verdict, Some(self.write_with(batch, now, next, lends))))
     }
 
     /// A member leaves. Leaving twice is no error.
@@ -326,7 +340,7 @@ impl Registry {
     /// # Errors
     ///
     /// EBUSY: it is up, or the disk takes objects. EPERM: it is a manager that has not drained. ENOENT: there is no
-    /// such server or disk.
+    /// such server or disk. ENOTEMPTY: the only whole replica of some group is there.
     pub fn handle_forget(&mut self, now: Time, forget: Forget) -> Result<Option<Append>, Errno> {
         self.store.admit()?;
         let known = self.member(forget.id).filter(|member| member.roles.is_server());
@@ -351,8 +365,15 @@ impl Registry {
         if forget.disk.is_none() && member.alive {
             return Err(Errno::EBUSY);
         }
+        if self.needs(&|replica| forget.is_about(replica.server, replica.disk)) {
+            return Err(Errno::ENOTEMPTY);
+        }
         let (lends, until) = (self.lenders.lends(forget.id), self.until(forget.id));
-        let append = self.write_member(now, lost, lends)?;
+        let mut batch = Batch::new();
+        if forget.disk.is_none() {
+            self.emptied.set(&mut batch, forget.id, 0);
+        }
+        let append = self.write_with(batch, now, lost, lends);
         // Neither prolongs a lease.
         let entry = self.members.get_mut(&forget.id).expect("just written");
         entry.until = until.unwrap_or(now);

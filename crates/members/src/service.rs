@@ -10,15 +10,15 @@ use crate::limits::{
 };
 use crate::planner::Planner;
 use crate::protocol::{
-    CHANGE_GROUP, DISKS, DRAINED, FORGET, Forget, GROUPS, JOIN, Join, LEAVE, LENDERS, Lease,
-    LendersPage, Page, RENEW, RETIRE, Registration, Retire, STOPPING, VIEW,
+    CHANGE_GROUP, DISKS, DRAINED, EMPTY, Empty, FORGET, Forget, GROUPS, JOIN, Join, LEAVE, LENDERS,
+    Lease, LendersPage, PLAN, Page, RENEW, RETIRE, Registration, Retire, STOPPING, Telling, VIEW,
 };
 use crate::registry::Registry;
 use node::limits::{SCRUB_PERIOD, scrub_first};
 use node::rings::{MetaError, MetaOp, MetaWork, StoreId};
 use node::{Answer, Cx, Notify, Request, Semaphore};
 use std::cell::{Ref, RefCell};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -69,6 +69,8 @@ struct Shared {
     proposals: RefCell<VecDeque<Request>>,
     proposed: Notify,
     planner: RefCell<Planner>,
+    /// Servers that are being asked to hand over.
+    asked: RefCell<BTreeSet<NodeId>>,
     /// Lenders have to be on stable storage before they are shown.
     hidden: Notify,
     /// The work before a server stops.
@@ -91,6 +93,7 @@ pub fn serve(cx: &Cx, store: Store, config: Config) -> Result<Service, StoreErro
         proposals: RefCell::default(),
         proposed: Notify::new(cx),
         planner: RefCell::new(Planner::new(config.copies, config.per_disk)),
+        asked: RefCell::default(),
         hidden: Notify::new(cx),
         parting: RefCell::default(),
     }));
@@ -216,7 +219,10 @@ impl Service {
             }
             DISKS => {
                 let disks = ToldDisk::decode_all(&data(request)?).map_err(malformed)?;
-                Ok((self.disks(self.registration(request)?, &disks).await?.encode(), Vec::new()))
+                let Telling { replacing, .. } =
+                    Telling::decode(&request.body).map_err(malformed)?;
+                let told = (&disks[..], replacing);
+                Ok((self.disks(self.registration(request)?, told).await?.encode(), Vec::new()))
             }
             FORGET => {
                 let forget = Forget::decode(&request.body).map_err(malformed)?;
@@ -232,6 +238,12 @@ impl Service {
                 self.drained(self.registration(request)?).await?;
                 Ok(([0; BODY_BYTES], Vec::new()))
             }
+            EMPTY => {
+                let asked = Empty::decode(&request.body).map_err(malformed)?;
+                self.empty(asked).await?;
+                Ok(([0; BODY_BYTES], Vec::new()))
+            }
+            PLAN => Ok(self.planned().encode()),
             VIEW => Ok(self.page(&request.body).map_err(malformed)?.encode()),
             LENDERS => Ok(self.lenders_page(&request.body).map_err(malformed)?.encode()),
             GROUPS => Ok(self.groups_page(&request.body).map_err(malformed)?.encode()),
@@ -278,12 +290,12 @@ impl Service {
     async fn disks(
         &self,
         registration: Registration,
-        disks: &[ToldDisk],
+        (disks, replacing): (&[ToldDisk], u32),
     ) -> Result<Verdict, Errno> {
         let _turn = self.0.turn.acquire(1).await;
         let now = self.0.cx.now();
         let (verdict, append) =
-            self.0.registry.borrow_mut().handle_disks(now, registration, disks)?;
+            self.0.registry.borrow_mut().handle_disks(now, registration, disks, replacing)?;
         let is_new = append.is_some();
         self.appended(append).await?;
         if is_new {

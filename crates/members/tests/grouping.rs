@@ -31,7 +31,7 @@ fn start_io(world: &World, id: u16) -> Client {
         let disks = [ToldDisk { disk: 0, id: disk_label(id), found: [1, 0], now: [1, 0] }];
         loop {
             let changed = told.changed();
-            if is_member(&told) && told.tell_disks(&disks).await.is_ok() {
+            if is_member(&told) && told.tell_disks(&disks, 0).await.is_ok() {
                 return;
             }
             changed.await;
@@ -115,7 +115,7 @@ fn disks_that_were_told_are_known_after_a_power_cut() {
     for (client, id) in clients.iter().zip([2, 3]) {
         let (told, cx) = (client.clone(), world.net.nodes[id - 1].cx());
         let disk = ToldDisk { disk: 0, id: disk_label(id as u16), found: [1, 0], now: [1, 0] };
-        let answered = start(cx, async move { told.tell_disks(&[disk]).await });
+        let answered = start(cx, async move { told.tell_disks(&[disk], 0).await });
         world.until(|_| answered.borrow().is_some());
         assert!(answered.take().unwrap().is_ok());
         world.backend = world.backend.crash(&mut || 0);

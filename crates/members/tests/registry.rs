@@ -82,7 +82,7 @@ impl World {
     /// Reports disks; says which of them take objects then.
     fn tell_disks(&mut self, id: u16, incarnation: u64, disks: &[ToldDisk]) -> u32 {
         let registration = Registration { id: NodeId(id), incarnation };
-        let (_, append) = self.registry.handle_disks(self.now, registration, disks).unwrap();
+        let (_, append) = self.registry.handle_disks(self.now, registration, disks, 0).unwrap();
         self.append(append);
         self.registry.member(NodeId(id)).unwrap().disks
     }

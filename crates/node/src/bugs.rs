@@ -138,6 +138,7 @@ bugs! {
     SettledVerifierKept = 106, "stripe server: the write verifier is the same after all replicas lost their memory.";
     OtherVersionFetched = 107, "imports: bytes of an origin's file may be of another version than the known one.";
     PlacingNotListed = 108, "stripe server: what a checkpoint has taken out of the log is in no list until it is in place.";
+    ReplacementNotTold = 109, "files: that an empty disk is in the place of a lost one is not told.";
     PageSumIgnored = 70, "store: pages of the checkpoint are not verified.";
 }
 

@@ -46,7 +46,8 @@ pub enum DiskFile {
 pub enum DiskListing {
     /// Commit logs.
     Logs,
-    /// Objects, at most `count`, in ascending order after `after`.
+    /// Objects, at most `count`, in ascending order after `after`. One that was made after the first page was asked for
+    /// may be missing from the later ones: what must not be missed is in the I/O server's index and log.
     Objects {
         /// The last one already known.
         after: Option<ObjectId>,

@@ -76,7 +76,7 @@ fn member(
     let machine = lender.map_or(0, |_| id.0.into());
     let lends = members::Lends { mib: lends_mib, machine };
     let roles = roles.into_iter().chain(lender).reduce(|a, b| a | b)?;
-    let disks = all_disks(boot.cx.disks());
+    let disks = all_disks(boot.cx.disks()) & !boot.replacing;
     let name = format!("machine {}", id.0);
     Some((manager, Identity { name, roles, disks, addresses: Vec::new(), wish: Some(id), lends }))
 }
@@ -236,7 +236,8 @@ pub fn server(
         let usual = stripe::ServerConfig::new(VOLUME, boot.cx.id(), cache_bytes);
         let checkpoint_bytes = checkpoint_bytes.unwrap_or(usual.checkpoint_bytes);
         let scrub = scrub.or(usual.scrub);
-        let io = Some(stripe::ServerConfig { scrub, checkpoint_bytes, ..usual });
+        let replacing = boot.replacing;
+        let io = Some(stripe::ServerConfig { scrub, checkpoint_bytes, replacing, ..usual });
         let member = member(boot, manager, Some(members::Roles::IO), lends_mib);
         started(boot, NodeRoles { io, member, memory: lends(lends_mib), ..NodeRoles::default() })
     })

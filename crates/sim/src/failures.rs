@@ -1,7 +1,7 @@
 //! Failures of one machine at a time: the next one comes when every group of disks is whole again.
 //!
-//! With copies nothing may be noticed of an I/O server's failure but a pause. So the workload is told of those of
-//! managers only.
+//! With copies nothing may be noticed of an I/O server's failure but a pause, nor of the loss of all that it has: empty
+//! disks take the places of its own. So the workload is told of the failures of managers only.
 
 use crate::copies::CopyCheck;
 use crate::faults::{Nodes, Rule};
@@ -15,6 +15,8 @@ use wire::NodeId;
 
 /// Longest time that a machine is down, is paused or cut off.
 const SPAN_MS_MAX: u64 = 8_000;
+/// A machine with empty disks fails once more within this time of its start; half of them.
+const AGAIN_MS_MAX: u64 = 2_000;
 /// A replica that has started anew is found to lack something within this time.
 const NOTICED: Picos = Picos::seconds(5);
 /// Groups are whole again within this time, at the latest.
@@ -23,8 +25,18 @@ const HEALED: Picos = Picos::seconds(120);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Idle,
-    Failing { node: NodeId, until: Picos },
-    Healing { since: Picos },
+    Failing {
+        node: NodeId,
+        until: Picos,
+    },
+    /// It starts with empty disks, and fails again.
+    Beginning {
+        node: NodeId,
+        until: Picos,
+    },
+    Healing {
+        since: Picos,
+    },
 }
 
 /// What is to be done to a manager, whose failure is everybody's.
@@ -62,15 +74,14 @@ impl Failures {
                 return Ok(self.fail(world));
             }
             State::Idle => {}
-            State::Failing { node, until } if until <= now => {
-                if !world.is_up(node) && self.servers.contains(&node) {
-                    world.start(node);
-                }
-                self.state = State::Healing { since: now };
+            State::Failing { node, until } if until <= now => self.end_failure(world, node),
+            State::Beginning { node, until } if until <= now => {
+                world.crash(node, Crash::Kill);
+                self.state = State::Failing { node, until: now + self.span() };
             }
-            State::Failing { .. } => {}
+            State::Failing { .. } | State::Beginning { .. } => {}
             State::Healing { since } if now < since + NOTICED => {}
-            State::Healing { .. } if self.check.is_whole() => self.state = State::Idle,
+            State::Healing { .. } if self.check.is_whole() => self.rest(world),
             State::Healing { since } if since + HEALED < now => {
                 self.state = State::Idle;
                 return Err(format!("{now} not whole again: {:?}", self.check.lacking()));
@@ -80,16 +91,49 @@ impl Failures {
         Ok(None)
     }
 
+    fn span(&mut self) -> Picos {
+        Picos::millis(self.random.within(1, SPAN_MS_MAX))
+    }
+
+    /// The machine starts, if it is down.
+    fn end_failure(&mut self, world: &mut World, node: NodeId) {
+        let now = world.now();
+        self.state = State::Healing { since: now };
+        if world.is_up(node) || !self.servers.contains(&node) {
+            return;
+        }
+        world.start(node);
+        let is_replaced = world.machine(node).replacing != 0;
+        if is_replaced && self.random.chance(MILLION / 2) {
+            let until = now + Picos::millis(self.random.within(1, AGAIN_MS_MAX));
+            self.state = State::Beginning { node, until };
+        }
+    }
+
+    /// All is whole: the manager knows the disks.
+    fn rest(&mut self, world: &mut World) {
+        self.state = State::Idle;
+        self.servers.iter().for_each(|node| world.machine_mut(*node).replacing = 0);
+    }
+
+    fn replace(&mut self, world: &mut World, node: NodeId) {
+        world.crash(node, Crash::Power);
+        world.machine_mut(node).replace_disks();
+        let now = world.now();
+        world.trace_mut().line(now, node, "world", format_args!("has empty disks"));
+    }
+
     fn fail(&mut self, world: &mut World) -> Option<OfManager> {
-        let span = Picos::millis(self.random.within(1, SPAN_MS_MAX));
+        let span = self.span();
         let node = *self.random.pick(&self.servers);
         let until = world.now() + span;
         self.state = State::Failing { node, until };
-        match self.random.below(7) {
+        match self.random.below(9) {
             0 | 1 => world.crash(node, Crash::Kill),
             2 => world.crash(node, Crash::Power),
             3 => world.pause(node, span),
             4 => self.cut_off(world, node, until),
+            7 | 8 => self.replace(world, node),
             _ if self.random.chance(MILLION / 2) => self.cut_off(world, node, until),
             _ => {
                 let node = *self.random.pick(&self.managers);

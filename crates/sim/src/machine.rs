@@ -60,6 +60,8 @@ pub struct Boot<'a> {
     pub cx: Cx,
     /// The machine's clock in this incarnation.
     pub clock: Clock,
+    /// Disks, one bit each, that are empty ones in the places of others, as a person has said.
+    pub replacing: u32,
     meta: &'a mut Meta,
 }
 
@@ -87,6 +89,8 @@ pub struct Machine {
     pub(crate) random: Random,
     /// The clock of the present incarnation.
     pub(crate) clock: Clock,
+    /// Disks that are empty ones in the places of others, as far as that was not told yet; a bit each.
+    pub(crate) replacing: u32,
     rates: Random,
     /// When its node is to be stepped next.
     pub(crate) step_at: Picos,
@@ -110,6 +114,7 @@ impl Machine {
             meta: Meta::new(seed, &format!("meta {id}"), config.disk_model),
             random: Random::new(seed, &format!("machine {id}")),
             clock: Clock::drawn(Picos::ZERO, 0, &mut rates),
+            replacing: 0,
             rates,
             step_at: Picos::NEVER,
             paused_at: Picos::ZERO,
@@ -142,6 +147,13 @@ impl Machine {
         self.meta.restore(&image.stores);
     }
 
+    /// Empty disks take the places of all that it has. Not while its node runs.
+    pub(crate) fn replace_disks(&mut self) {
+        assert!(self.node.is_none(), "nothing has the files open");
+        self.disks.iter_mut().for_each(|disk| *disk.volume_mut() = Volume::default());
+        self.replacing = (1 << self.disks.len()) - 1;
+    }
+
     /// Gives the machine a node with its services. Its incarnation is the machine and the number of the start.
     pub(crate) fn start(
         &mut self,
@@ -160,7 +172,8 @@ impl Machine {
         // Services look at the clock when they are made.
         node.step(self.clock.time(now));
         node.set_wall(wall_minus_monotonic_ns + i128::from(self.config.wall_skew_ns));
-        let mut boot = Boot { cx: node.cx().clone(), clock: self.clock, meta: &mut self.meta };
+        let (cx, clock, replacing) = (node.cx().clone(), self.clock, self.replacing);
+        let mut boot = Boot { cx, clock, replacing, meta: &mut self.meta };
         self.services = Some((self.role.clone())(&mut boot)?);
         self.node = Some(node);
         (self.step_at, self.paused_until) = (Picos::NEVER, Picos::ZERO);

@@ -14,13 +14,14 @@ const SEEDS_MAX: u64 = 10;
 const FEW: usize = 2;
 
 /// Bugs that they notice, where, and the first seed to look at: those before it were clean.
-const FOUND: [(Bug, &str, u64); 9] = [
+const FOUND: [(Bug, &str, u64); 10] = [
     (Bug::CopyNotForwarded, TWO_COPIES, 1),
     (Bug::LeaseNotNeeded, TWO_COPIES, 1),
     (Bug::RemovalNotForwarded, TWO_COPIES, 1),
     (Bug::TruncationNotForwarded, TWO_COPIES, 1),
     (Bug::FillLacksBlocks, TWO_COPIES, 1),
     (Bug::PrimaryNotAwaited, TWO_COPIES, 1),
+    (Bug::ReplacementNotTold, TWO_COPIES, 1),
     (Bug::SilentNotRemoved, TWO_COPIES, 2),
     (Bug::SettledVerifierKept, POWER_CUTS, 1),
     (Bug::CommitNotForwarded, POWER_CUTS, 4),

@@ -101,6 +101,11 @@ impl Server {
         ready.map(|disk| (disk.id.0, age(disk))).collect()
     }
 
+    /// The disks, one bit each, that are empty ones in the places of lost ones, as far as a person has said so.
+    pub fn replacing(&self) -> u32 {
+        self.0.config.replacing
+    }
+
     /// A disk that was made ready serves from now on, or is refused for this reason.
     pub fn confirm(&self, disk: u16, confirmed: Result<(), String>) {
         let disk = &self.0.disks[usize::from(disk)];

@@ -59,6 +59,8 @@ pub(crate) struct Local {
     pub remade: RefCell<BTreeSet<ObjectId>>,
     /// When a fill that failed is begun anew, and how many did since the last that ended well.
     pub fill_again: Cell<(Time, u32)>,
+    /// Changes that clients wait for.
+    pub changing: Cell<u64>,
     /// A proposal is under way.
     pub proposing: Cell<bool>,
     /// A change was executed, or the group has changed.
@@ -81,6 +83,7 @@ impl Local {
             filled_by: Cell::new(0),
             remade: RefCell::default(),
             fill_again: Cell::default(),
+            changing: Cell::new(0),
             proposing: Cell::new(false),
             moved: Notify::new(cx),
         }

@@ -331,7 +331,7 @@ impl Inner {
              move the directory away, keep it, and start the server again: what was on this disk is an error then",
         )
         .await?;
-        if disk.id.0 < known {
+        if disk.id.0 < known && self.config.replacing >> disk.id.0 & 1 == 0 {
             let text = format!(
                 "disk {}: its directory is empty, but the server has had {known} disks, this one too: mount the disk there; \
                  if it is lost, remove the empty directory, and the server's other disks serve without it; \

@@ -12,6 +12,7 @@ mod digest;
 mod fill;
 mod filled;
 mod forward;
+mod hand_over;
 mod lease;
 mod repair;
 mod take;

@@ -51,6 +51,8 @@ pub struct ServerConfig {
     pub scrub: Option<Duration>,
     /// The groups of the volume, where its disks may be in some.
     pub groups: Option<members::Groups>,
+    /// Disks, one bit each, of which a person has said that an empty one is in the place of a lost one.
+    pub replacing: u32,
 }
 
 impl ServerConfig {
@@ -67,6 +69,7 @@ impl ServerConfig {
             confirms: false,
             scrub: Some(node::limits::SCRUB_PERIOD),
             groups: None,
+            replacing: 0,
         }
     }
 }
@@ -410,7 +413,12 @@ impl Inner {
         match self.admit(ask) {
             Err(errno) => self.refuse(request, &ask, errno),
             Ok((_, ask)) if request.op == op::READ => self.serve_read(request, &ask).await,
-            Ok((local, ask)) if op::changes(request.op) => self.change(&local, request, &ask).await,
+            Ok((local, ask)) if op::changes(request.op) => {
+                local.changing.set(local.changing.get() + 1);
+                self.change(&local, request, &ask).await;
+                local.changing.set(local.changing.get() - 1);
+                local.moved.notify_all();
+            }
             Ok((_, ask)) => self.execute(request, &ask).await,
         }
     }

@@ -378,7 +378,9 @@ pub fn run_as(machine: &Machine, setup: &Setup) -> Result<Running, MachineError>
         let named = Network::directory_bytes(cache);
         let memory = roles.memory.as_mut();
         memory.into_iter().for_each(|it| it.directory_bytes = it.directory_bytes.max(named));
-        roles.io = Some(ServerConfig { scrub, ..ServerConfig::new(setup.volume, id, cache) });
+        let replacing = new_disk::replacing(machine);
+        let usual = ServerConfig::new(setup.volume, id, cache);
+        roles.io = Some(ServerConfig { scrub, replacing, ..usual });
     }
     if let Some((role, stores)) = manager {
         let role = ManagerRole { scrub, copies: machine.copies.unwrap_or(1), ..role };
@@ -418,6 +420,7 @@ pub fn begin(directories: &[PathBuf]) -> Result<u64, MachineError> {
     Ok(incarnation)
 }
 
+/// Without disks in the places of lost ones: those may be declared gone, and are told when they are ready.
 fn identity(machine: &Machine, lending: &Lending, lost: &[(u16, String)]) -> Identity {
     let disks =
         (0..machine.disks.len() as u16).filter(|disk| lost.iter().all(|(of, _)| of != disk));
@@ -429,7 +432,7 @@ fn identity(machine: &Machine, lending: &Lending, lost: &[(u16, String)]) -> Ide
     Identity {
         name: machine.name.clone(),
         roles: roles.reduce(|a, b| a | b).expect("a machine has a role"),
-        disks: disks.fold(0, |bits, disk| bits | 1 << disk),
+        disks: disks.fold(0, |bits, disk| bits | 1 << disk) & !new_disk::replacing(machine),
         addresses: machine.listen.clone(),
         wish: Some(NodeId(machine.node)),
         lends: lending.lends(),

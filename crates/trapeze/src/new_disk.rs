@@ -3,6 +3,9 @@
 //! `init`, `join` and `up` leave the mark in the directories that they make, `trapeze disk add` in one that is added to
 //! a machine. A directory without objects and without the mark is a mount point without its disk, or was emptied:
 //! served as a new disk, it would make zeros or errors of what was on it. The mark goes once the disk has its label.
+//!
+//! `trapeze disk replace` leaves a mark with more in it: the new disk has the number of a lost one. That is for
+//! clusters that keep copies, whose manager must agree; the mark goes when it has.
 
 use crate::config::{ConfigError, DISKS_MAX, Machine, replace, sync_name};
 use std::fs;
@@ -13,6 +16,9 @@ use std::path::{Path, PathBuf};
 const MARK: &str = "fresh";
 /// The mark's text.
 const TEXT: &str = "A new disk may begin in this directory.\n";
+/// Its text where the disk that begins has the number of a lost one.
+const REPLACING: &str =
+    "A new disk may begin in this directory, in place of the one that was here.\n";
 /// The directory that a file system has in its root from the start.
 const LOST_AND_FOUND: &str = "lost+found";
 
@@ -21,7 +27,7 @@ const LOST_AND_FOUND: &str = "lost+found";
 #[error(
     "disk {number}: {dir} is empty, and no command has said that a new disk begins there: if a disk belongs there, mount it; \
      if that one is lost, remove the empty directory, and the server's other disks serve without it; if this is a new \
-     one, run `trapeze disk add`"
+     one, run `trapeze disk add`; in a cluster that keeps copies, `trapeze disk replace` has an empty one take its place"
 )]
 pub struct NoDisk {
     /// Its number on the machine.
@@ -48,6 +54,20 @@ pub enum DiskError {
          directory that was a disk is not made one anew"
     )]
     NotEmpty(PathBuf),
+    /// It is none of the machine's.
+    #[error("{dir} is no disk of {config}: `trapeze disk add` gives the machine one more")]
+    NoneOf {
+        /// The directory.
+        dir: PathBuf,
+        /// The configuration.
+        config: PathBuf,
+    },
+    /// There is a disk in all of them.
+    #[error(
+        "every disk of {0} has something in its directory, and an empty one only takes the place of a lost one: move the \
+         directory of that away first"
+    )]
+    NoneLost(PathBuf),
     /// The section to be written is no disk.
     #[error(
         "{path}: a [[disk]] cannot be appended: {error}; write the disks there as [[disk]] sections"
@@ -70,9 +90,25 @@ pub fn mark(dir: &Path) -> PathBuf {
 
 /// Makes the directory, where a new disk may begin from now on; all of it on stable storage.
 pub fn allow(dir: &Path) -> io::Result<()> {
+    allow_with(dir, TEXT)
+}
+
+fn allow_with(dir: &Path, text: &str) -> io::Result<()> {
     fs::create_dir_all(dir)?;
-    replace(&mark(dir), TEXT)?;
+    replace(&mark(dir), text)?;
     sync_name(dir)
+}
+
+/// Whether the disk in this directory is one in the place of a lost one, and the manager may not know it yet.
+pub fn is_replacing(dir: &Path) -> bool {
+    fs::read_to_string(mark(dir)).is_ok_and(|text| text == REPLACING)
+}
+
+/// A machine's disks that are in the places of lost ones, one bit each.
+pub fn replacing(machine: &Machine) -> u32 {
+    let disks = (0..).zip(&machine.disks);
+    let marked = disks.filter(|(_, disk)| is_replacing(&disk.path));
+    marked.fold(0, |bits, (number, _)| bits | 1u32 << number)
 }
 
 /// Refuses a directory in which no disk is and none may begin. One that is not there is a lost disk.
@@ -118,6 +154,41 @@ pub fn add(config: &Path, dir: &Path) -> Result<Added, DiskError> {
     }
     let number = known.unwrap_or(machine.disks.len() - 1);
     Ok(Added { machine: machine.name, number, dir })
+}
+
+/// Has empty disks take the places of lost ones of a machine: in these of its directories, or in all that are missing
+/// or empty.
+pub fn replace_lost(config: &Path, dirs: &[PathBuf]) -> Result<Vec<Added>, DiskError> {
+    let machine = Machine::load(config)?;
+    if machine.disks.is_empty() {
+        return Err(DiskError::NoServer(config.into()));
+    }
+    let own: Vec<PathBuf> = machine.disks.iter().map(|disk| disk.path.clone()).collect();
+    let lost = match dirs {
+        [] => own.iter().filter(|dir| !dir.exists() || check_empty(dir).is_ok()).cloned().collect(),
+        dirs => dirs.iter().map(|dir| one_of(&own, config, dir)).collect::<Result<Vec<_>, _>>()?,
+    };
+    if lost.is_empty() {
+        return Err(DiskError::NoneLost(config.into()));
+    }
+    let replace = |dir: PathBuf| {
+        let system = |error| DiskError::System(dir.clone(), error);
+        fs::create_dir_all(&dir).map_err(system)?;
+        check_empty(&dir)?;
+        allow_with(&dir, REPLACING).map_err(system)?;
+        let number = own.iter().position(|disk| *disk == dir).expect("one of its own");
+        Ok(Added { machine: machine.name.clone(), number, dir })
+    };
+    lost.into_iter().map(replace).collect()
+}
+
+/// The disk's directory as the configuration names it.
+fn one_of(own: &[PathBuf], config: &Path, dir: &Path) -> Result<PathBuf, DiskError> {
+    let full = std::path::absolute(dir).map_err(|error| DiskError::System(dir.into(), error))?;
+    let is_it =
+        |disk: &&PathBuf| **disk == full || dir.canonicalize().is_ok_and(|dir| **disk == dir);
+    let none = || DiskError::NoneOf { dir: dir.into(), config: config.into() };
+    own.iter().find(is_it).cloned().ok_or_else(none)
 }
 
 fn check_empty(dir: &Path) -> Result<(), DiskError> {
@@ -196,6 +267,28 @@ mod tests {
         let error = added(&config, &home.join("other")).unwrap_err();
         assert!(error.contains("as [[disk]] sections"), "{error}");
         assert_eq!(Machine::load(&config).unwrap().disks.len(), 1);
+    }
+
+    #[test]
+    fn an_empty_disk_takes_the_place_of_one_that_is_lost_and_of_no_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let home = folder.path().canonicalize().unwrap();
+        let (config, disk) = (home.join("machine.toml"), home.join("disk0"));
+        fs::write(&config, CONFIG).unwrap();
+        let other = replace_lost(&config, &[home.join("other")]).unwrap_err().to_string();
+        assert!(other.contains("is no disk of"), "{other}");
+        for named in [vec![], vec![disk.clone()]] {
+            let replaced = replace_lost(&config, &named).unwrap();
+            assert_eq!((replaced[0].number, &replaced[0].dir), (0, &disk));
+            assert!(is_replacing(&disk) && check(0, &disk).is_ok());
+            fs::remove_dir_all(&disk).unwrap();
+        }
+        allow(&disk).unwrap();
+        assert!(!is_replacing(&disk), "a disk more");
+        fs::write(disk.join("label"), "of a disk").unwrap();
+        let full = replace_lost(&config, &[]).unwrap_err().to_string();
+        assert!(full.contains("has something in its directory"), "{full}");
+        assert!(replace_lost(&config, &[disk]).unwrap_err().to_string().contains("is not empty"));
     }
 
     #[test]

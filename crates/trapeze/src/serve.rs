@@ -10,6 +10,8 @@ use crate::waiting;
 use files::cluster::Services;
 use live::fuse::{Belief, Fuse, MountError, MountOptions, MountWatch, Stage};
 use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
 use stripe::Health;
 
 /// Why a machine or a mount does not run.
@@ -67,12 +69,18 @@ pub fn drive(mut running: Running, done: impl Fn() -> bool) -> Result<(), ServeE
 pub fn start_as(machine: &Machine, setup: &Setup) -> Result<Running, ServeError> {
     let mut running = machine::run_as(machine, setup)?;
     let Some(io) = running.services.io.clone() else { return Ok(running) };
+    let replacing = io.replacing();
     let waiting = io.clone();
     // Its result is asked for disk by disk.
     let _ = running.host.block_on(async move { waiting.ready().await })?;
     for (disk, health) in (0..).zip(io.disks()) {
         let Health::Refused(errno, text) = health else {
-            new_disk::has_begun(&machine.disks[usize::from(disk)].path);
+            let path = machine.disks[usize::from(disk)].path.clone();
+            match replacing >> disk & 1 == 1 {
+                // The manager must know it first.
+                true => watch_replacement(&running, disk, path),
+                false => new_disk::has_begun(&path),
+            }
             continue;
         };
         match running.lost.iter().find(|(lost, _)| *lost == disk) {
@@ -84,6 +92,24 @@ pub fn start_as(machine: &Machine, setup: &Setup) -> Result<Running, ServeError>
         }
     }
     Ok(running)
+}
+
+/// How often it is looked whether the manager knows a disk that has taken another one's place.
+const REPLACEMENT_PAUSE: Duration = Duration::from_millis(500);
+
+/// Takes the mark of a replaced disk away once the disk serves; says so when it is refused.
+fn watch_replacement(running: &Running, disk: u16, path: PathBuf) {
+    let Some(io) = running.services.io.clone() else { return };
+    let cx = running.host.node().cx().clone();
+    cx.clone().spawn("new disk", async move {
+        loop {
+            match &io.disks()[usize::from(disk)] {
+                Health::Serving => return new_disk::has_begun(&path),
+                Health::Refused(_, why) => return eprintln!("serving without {why}"),
+                Health::Starting => cx.sleep(REPLACEMENT_PAUSE).await,
+            }
+        }
+    });
 }
 
 /// Says good-bye: what clients have written is durable, the lease is given back. Ends also when servers are away, with

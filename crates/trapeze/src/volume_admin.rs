@@ -4,7 +4,8 @@
 
 use super::{At, O_RDWR, Result, Volume, VolumeError};
 use crate::config::MANAGER_NODE;
-use members::{Forget, Member, Retire};
+use members::groups::Table;
+use members::{Empty, Forget, Member, Planned, Retire};
 use names::{Aside, Entry, IoServer, SwitchingShare, Who};
 use node::rings::FileOp;
 use std::collections::BTreeMap;
@@ -76,6 +77,27 @@ impl Volume {
     pub fn forget(&mut self, forget: Forget) -> Result<()> {
         let (cx, manager) = (self.running.host.node().cx().clone(), NodeId(MANAGER_NODE));
         let asked = self.block_on(async move { members::forget(&cx, manager, forget).await })?;
+        asked.at(Path::new("the members"))
+    }
+
+    /// Disks of a server are to be emptied of groups, or to get some again; on stable storage.
+    pub fn empty(&mut self, asked: Empty) -> Result<()> {
+        let (cx, manager) = (self.running.host.node().cx().clone(), NodeId(MANAGER_NODE));
+        let asked = self.block_on(async move { members::empty(&cx, manager, asked).await })?;
+        asked.at(Path::new("the members"))
+    }
+
+    /// How far the planner of groups is, and the groups as they are at least as late.
+    pub fn planned(&mut self) -> Result<(Planned, Table)> {
+        let (cx, manager) = (self.running.host.node().cx().clone(), NodeId(MANAGER_NODE));
+        let member = self.running.services.member.clone().expect("a client is a member");
+        let asked = self.block_on(async move {
+            let planned = members::planned(&cx, manager).await?;
+            let groups = member.groups();
+            groups.refresh().await?;
+            let table = groups.table().clone();
+            Ok((planned, table))
+        })?;
         asked.at(Path::new("the members"))
     }
 

@@ -8,6 +8,8 @@ use std::path::PathBuf;
 pub enum Disk {
     /// Add new, empty disk directories to an I/O server of this machine
     Add(AddDisk),
+    /// Have empty disks take the places of lost ones, in a cluster that keeps copies
+    Replace(ReplaceDisk),
 }
 
 #[derive(Debug, Args)]
@@ -20,5 +22,18 @@ pub struct AddDisk {
     pub config: PathBuf,
     /// Empty directories, made where they are not there; the server uses them from its next start
     #[arg(required = true, value_name = "DIR")]
+    pub directories: Vec<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Stop the server first, where it still runs, and start it afterwards: what its disks had is copied there from the others by\nitself. What was on the lost disk never serves again, also if it comes back.\n\n  trapeze disk replace                                   all disks of this machine that are missing or empty\n  trapeze disk replace --config trapeze-data/io2.toml     of a server of `up`\n  trapeze disk replace /srv/disk1/trapeze                one of them"
+)]
+pub struct ReplaceDisk {
+    /// The machine's configuration file
+    #[arg(long, value_name = "FILE", default_value = "trapeze-machine/machine.toml")]
+    pub config: PathBuf,
+    /// Directories as the configuration names them, missing or empty. Default: all that are missing or empty
+    #[arg(value_name = "DIR")]
     pub directories: Vec<PathBuf>,
 }

@@ -27,6 +27,23 @@ pub struct Proposal {
 
 fields!(Proposal { group, by, epoch, change });
 
+/// Operation of [`Channel::LEASES`](wire::Channel::LEASES): the planner asks a group's primary to hand over. It may be
+/// repeated.
+pub const HAND_OVER: u16 = 110;
+
+/// Arguments of HAND_OVER.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HandOver {
+    /// The group.
+    pub group: GroupId,
+    /// Its epoch by which that was decided.
+    pub epoch: u32,
+    /// The replica that is to be the primary.
+    pub to: Replica,
+}
+
+fields!(HandOver { group, epoch, to });
+
 /// A group as the store's table has it: an entry of a page, and the data of each answer to a proposal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToldGroup {

@@ -21,6 +21,10 @@
 //! **Damage.** A replica with a damaged object offers to leave: it says that it has lost its memory, and does nothing
 //! that takes memory, until one that has all has removed it and fills it, or none is there to do so. Nothing is
 //! acknowledged without it meanwhile, so it may go on as before.
+//!
+//! **Handing over.** A primary that is to be another one orders nothing more, waits until all that it has ordered was
+//! executed by all, and proposes the other one. It orders again only when it knows the outcome, so the others never
+//! lack what it has. The next one need not wait for the end of its promise once it hears that the one before knows.
 
 use super::{Change, Group, Replica};
 use std::collections::BTreeMap;
@@ -105,6 +109,8 @@ pub struct Seat {
     took_over: bool,
     /// A proposal is under way: what was true when it was made stays so, and nothing is promised.
     proposes: bool,
+    /// It hands over: nothing is ordered.
+    yields: bool,
 }
 
 impl Seat {
@@ -112,7 +118,7 @@ impl Seat {
     pub fn new(now: Time, own: Replica, incarnation: u64, group: Group) -> Seat {
         let (heard, held) = (BTreeMap::new(), BTreeMap::new());
         let (memory, promise, proposes) = (Memory::Lost, None, false);
-        let (took_over, leaves) = (false, false);
+        let (took_over, leaves, yields) = (false, false, false);
         Seat {
             own,
             incarnation,
@@ -126,6 +132,7 @@ impl Seat {
             promise,
             took_over,
             proposes,
+            yields,
         }
     }
 
@@ -178,8 +185,10 @@ impl Seat {
         let Memory::Kept(verifier) = self.memory() else { return Err(Refused::Starting) };
         // A promise to the one before is kept, also where the proposal that followed took long.
         let has_promised = self.promise.is_some_and(|promise| now < promise.until);
-        let acts =
-            !has_promised && !self.is_unlike() && self.others().all(|other| self.holds(now, other));
+        let acts = !self.yields
+            && !has_promised
+            && !self.is_unlike()
+            && self.others().all(|other| self.holds(now, other));
         if acts { Ok(verifier) } else { Err(Refused::NoLease) }
     }
 
@@ -284,7 +293,17 @@ impl Seat {
 
     /// The proposal has come to its end, whatever that is.
     pub fn handle_proposed(&mut self) {
-        self.proposes = false;
+        (self.proposes, self.yields) = (false, false);
+    }
+
+    /// This primary is asked to hand over to another replica, by the group's epoch: whether it does. Then it orders
+    /// nothing more until [`handle_proposed`](Seat::handle_proposed).
+    pub fn handle_hand_over(&mut self, now: Time, epoch: u32, to: Replica) -> bool {
+        let has_all =
+            self.told(to) == Some(self.memory()) && self.others().any(|other| other == to);
+        let yields = !self.proposes && has_all && self.orders(now, epoch).is_ok();
+        (self.proposes, self.yields) = (self.proposes || yields, self.yields || yields);
+        yields
     }
 
     /// Whether what is durable here counts: this is the primary, what was acknowledged from memory is lost, and no
@@ -321,6 +340,10 @@ impl Seat {
         if !self.is_in_sync() && !was_filled {
             (self.memory, self.leaves) = (Memory::Lost, false);
         }
+        if !self.is_primary() {
+            // Others may forget that they have promised this.
+            self.held.clear();
+        }
     }
 
     /// Another replica asks for a lease: whether it gets one.
@@ -339,7 +362,8 @@ impl Seat {
 
     /// Another replica has answered what it was asked at `asked`.
     pub fn handle_answer(&mut self, now: Time, of: NodeId, word: Word, asked: Time, granted: bool) {
-        if self.hear(now, of, word) && granted {
+        let is_of_now = word.epoch == self.group.epoch() && self.is_primary();
+        if self.hear(now, of, word) && granted && is_of_now {
             let until = self.held.entry(of).or_default();
             *until = (*until).max(asked + LEASE_SPAN);
         }
@@ -361,6 +385,12 @@ impl Seat {
         let is_later = word.epoch >= known.epoch || word.incarnation > known.incarnation;
         if is_later {
             (*known, *at) = (word, now);
+        }
+        // One that knows that another is the primary acts on no promise of before.
+        let knows = is_later && word.epoch == self.group.epoch();
+        if knows && self.group.primary().server != of {
+            let promise = self.promise.as_mut().filter(|promise| promise.to == of);
+            promise.into_iter().for_each(|promise| promise.until = Time::ZERO);
         }
         is_later
     }
@@ -414,5 +444,60 @@ mod tests {
         let word = Word { epoch: 2, ..word(1, Memory::Kept(5)) };
         seat.handle_answer(now, NodeId(3), word, now, false);
         assert_eq!(seat.propose(now), None);
+    }
+
+    /// Two replicas that ask each other, in turns.
+    fn ask(now: Time, one: &mut Seat, other: &mut Seat) {
+        let asked = one.word();
+        let granted = other.handle_ask(now, one.own.server, asked);
+        one.handle_answer(now, other.own.server, other.word(), now, granted);
+    }
+
+    /// A primary and another replica that both have all.
+    fn pair(now: Time) -> (Seat, Seat) {
+        let group = Group::new(2, &[replica(1), replica(2)]).unwrap();
+        let seat = |server| {
+            let mut seat = Seat::new(now, replica(server), 7, group.clone());
+            assert!(seat.handle_settled(now, 1, 5));
+            seat
+        };
+        let (mut one, mut other) = (seat(1), seat(2));
+        ask(now, &mut one, &mut other);
+        ask(now, &mut other, &mut one);
+        (one, other)
+    }
+
+    #[test]
+    fn a_primary_that_hands_over_orders_nothing_and_the_next_one_waits_until_it_knows() {
+        let now = Time(1 << 40);
+        let (mut one, mut other) = pair(now);
+        assert!(one.orders(now, 1).is_ok());
+        assert!(!one.handle_hand_over(now, 1, replica(3)), "it is none of the group");
+        assert!(!other.handle_hand_over(now, 1, replica(1)), "it is not the primary");
+        assert!(one.handle_hand_over(now, 1, replica(2)));
+        assert_eq!(one.orders(now, 1), Err(Refused::NoLease));
+        assert!(!one.handle_hand_over(now, 1, replica(2)), "it does already");
+        let next = one.group().after(Some(replica(1)), 1, Change::Lead(replica(2))).unwrap();
+        other.handle_group(now, next.clone());
+        ask(now, &mut other, &mut one);
+        assert!(other.orders(now, 2).is_err(), "the one before does not know");
+        one.handle_group(now, next);
+        one.handle_proposed();
+        assert!(one.orders(now, 1).is_err() && one.orders(now, 2).is_err());
+        ask(now, &mut other, &mut one);
+        assert!(other.orders(now, 2).is_ok());
+        // A lease of before says nothing when it is the primary again.
+        let last = other.group().after(Some(replica(2)), 2, Change::Lead(replica(1))).unwrap();
+        one.handle_group(now, last);
+        assert_eq!(one.orders(now, 3), Err(Refused::NoLease));
+    }
+
+    #[test]
+    fn a_primary_whose_proposal_fails_orders_again() {
+        let now = Time(1 << 40);
+        let (mut one, _) = pair(now);
+        assert!(one.handle_hand_over(now, 1, replica(2)));
+        one.handle_proposed();
+        assert!(one.orders(now, 1).is_ok());
     }
 }

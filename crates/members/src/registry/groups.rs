@@ -1,11 +1,13 @@
 //! The groups of replicas in the registry: what replicas propose, what the planner decides, and what others are told.
 
 use super::Registry;
+use crate::disks::ToldDisk;
 use crate::groups::{
     Change, Group, GroupId, GroupsPage, Proposal, Refusal, Replica, Table, ToldGroup,
 };
-use crate::limits::{GROUPS_MAX, PAGE_BYTES};
-use store::Append;
+use crate::limits::{EMPTIED_MAX, GROUPS_MAX, PAGE_BYTES};
+use crate::protocol::{Emptied, Empty, Roles};
+use store::{Append, Batch};
 use wire::field::encoded;
 use wire::{Errno, NodeId};
 
@@ -139,6 +141,73 @@ impl Registry {
         self.disks
             .iter()
             .map(|(server, disk, label, incarnation)| (server, disk as u8, label, incarnation))
+    }
+
+    /// Disks are to be emptied of replicas, or are to get some again. Doing so twice is no error.
+    ///
+    /// # Errors
+    ///
+    /// ENOENT: there is no such server. EOPNOTSUPP: there are no groups. ENOSPC: disks of [`EMPTIED_MAX`] servers are.
+    pub fn handle_empty(&mut self, asked: Empty) -> Result<Option<Append>, Errno> {
+        let Empty { id, disks, emptied } = asked;
+        self.store.admit()?;
+        self.member(id)
+            .filter(|it| it.roles.contains(Roles::IO) && !it.gone)
+            .ok_or(Errno::ENOENT)?;
+        if self.decided_groups().is_empty() {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let before = self.emptied.of(id);
+        if before == 0 && emptied && self.emptied.iter().count() >= EMPTIED_MAX {
+            return Err(Errno::ENOSPC);
+        }
+        let mut batch = Batch::new();
+        let next = if emptied { before | disks } else { before & !disks };
+        let is_new = self.emptied.set(&mut batch, id, next);
+        Ok(is_new.then(|| self.store.apply(batch)))
+    }
+
+    /// Whether a disk is to be emptied.
+    pub(crate) fn is_emptied(&self, server: NodeId, disk: u8) -> bool {
+        self.emptied.of(server) >> disk & 1 == 1
+    }
+
+    /// All disks that are to be emptied, by server.
+    pub fn emptied(&self) -> impl Iterator<Item = Emptied> + '_ {
+        self.emptied.iter()
+    }
+
+    /// Of the disks that a server tells in the places of others: those which may be there, and those which may not as
+    /// the only whole replica of some group is on the other one; a bit each. Nothing of one is known by its number
+    /// alone where there are groups, and one that has served anything is not empty.
+    pub(super) fn replaceable(
+        &self,
+        server: NodeId,
+        disks: &[ToldDisk],
+        replacing: u32,
+    ) -> (u32, u32) {
+        let is_empty = |told: &&ToldDisk| told.found[1] == 0 && told.now[1] == 0;
+        let has_bit =
+            |told: &&ToldDisk| replacing.checked_shr(told.disk.into()).unwrap_or(0) & 1 == 1;
+        let (mut free, mut needed) = (0, 0);
+        if self.decided_groups().is_empty() {
+            return (free, needed);
+        }
+        for told in disks.iter().filter(has_bit).filter(is_empty) {
+            let (bit, label) = (1 << told.disk, self.disks.id(server, told.disk));
+            let before = label.filter(|label| *label != told.id);
+            let before = before.map(|label| Replica::of_label(server, told.disk as u8, label));
+            match before.is_some_and(|before| self.needs(&|replica| replica == before)) {
+                true => needed |= bit,
+                false => free |= bit,
+            }
+        }
+        (free, needed)
+    }
+
+    /// Whether some group has no replica in sync but those.
+    pub(super) fn needs(&self, these: &dyn Fn(Replica) -> bool) -> bool {
+        self.decided_groups().iter().any(|(_, group)| group.in_sync().all(these))
     }
 
     /// The machine of a member, as far as it said; else one of its own.

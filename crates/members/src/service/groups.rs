@@ -5,13 +5,15 @@
 //! nothing until that is durable: so proposals wait in one queue, and those that wait share a sync.
 
 use super::Service;
-use crate::groups::{GroupId, Proposal, Replica, Step, ToldGroup};
-use crate::limits::{PLAN_PERIOD, PROPOSALS_AT_ONCE};
+use crate::groups::{Group, GroupId, HAND_OVER, HandOver, Proposal, Replica, Step, ToldGroup};
+use crate::limits::{HAND_OVER_AGAIN, PLAN_PERIOD, PROPOSALS_AT_ONCE};
+use crate::protocol::{Empty, Planned};
 use crate::registry::{Denied, Registry};
-use node::{Request, race};
+use node::{Call, CallError, Request, race};
+use std::collections::BTreeMap;
 use store::Append;
-use wire::Errno;
 use wire::field::{Message, encoded};
+use wire::{Channel, Errno, NodeId, Time};
 
 /// A proposal's answer, which is not given before the last record that it tells of is on stable storage.
 struct Decision {
@@ -91,7 +93,8 @@ impl Service {
         loop {
             let changed = race(self.changed(), self.groups_changed());
             let steps = self.0.planner.borrow_mut().steps(cx.now(), &self.0.registry.borrow());
-            let due = self.0.planner.borrow().poll_due(cx.now());
+            self.ask_primaries();
+            let due = self.due();
             match due.filter(|_| steps.is_empty()) {
                 Some(due) => drop(race(changed, cx.sleep_until(due)).await),
                 None if steps.is_empty() => drop(changed.await),
@@ -105,6 +108,72 @@ impl Service {
             }
             cx.sleep(PLAN_PERIOD).await;
         }
+    }
+}
+
+impl Service {
+    /// The planner makes its next plan when the mark is on stable storage.
+    pub(super) async fn empty(&self, asked: Empty) -> Result<(), Errno> {
+        self.change_for_good(|registry| registry.handle_empty(asked)).await
+    }
+
+    pub(super) fn planned(&self) -> Planned {
+        let registry = self.registry();
+        let mut planner = self.0.planner.borrow_mut();
+        Planned {
+            is_settled: planner.is_settled(self.0.cx.now(), &registry),
+            hand_overs: planner.wishes().len() as u64,
+            emptied: registry.emptied().collect(),
+        }
+    }
+
+    /// When there is something to do though nothing has changed.
+    fn due(&self) -> Option<Time> {
+        let (now, planner) = (self.0.cx.now(), self.0.planner.borrow());
+        let again = (!planner.wishes().is_empty()).then(|| now + HAND_OVER_AGAIN);
+        planner.poll_due(now).into_iter().chain(again).min()
+    }
+
+    /// Asks the primaries that had better be others to hand over, unless they are being asked. What is lost is asked
+    /// again.
+    fn ask_primaries(&self) {
+        let wishes = self.0.planner.borrow().wishes().to_vec();
+        let mut of: BTreeMap<NodeId, Vec<HandOver>> = BTreeMap::new();
+        for (group, epoch, to) in wishes {
+            let primary = self.registry().decided_groups().get(group).map(Group::primary);
+            let primary = primary.map_or(to.server, |primary| primary.server);
+            of.entry(primary).or_default().push(HandOver { group, epoch, to });
+        }
+        for (primary, asked) in of {
+            if !self.0.asked.borrow_mut().insert(primary) {
+                continue;
+            }
+            let service = self.clone();
+            self.0.cx.spawn("members hand-over", async move {
+                for hand_over in asked {
+                    if service.ask_to_hand_over(primary, &hand_over).await.is_err() {
+                        break;
+                    }
+                }
+                service.0.asked.borrow_mut().remove(&primary);
+            });
+        }
+    }
+
+    async fn ask_to_hand_over(&self, primary: NodeId, asked: &HandOver) -> Result<(), CallError> {
+        let cx = &self.0.cx;
+        let call = Call {
+            to: primary,
+            channel: Channel::LEASES,
+            op: HAND_OVER,
+            once: false,
+            deadline: Some(HAND_OVER_AGAIN),
+            body: &asked.encode(),
+            data: cx.pieces(),
+            trailer: &[],
+            into: cx.pieces(),
+        };
+        cx.call(call).await.map(drop)
     }
 }
 

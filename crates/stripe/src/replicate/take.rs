@@ -7,6 +7,7 @@ use crate::limits::*;
 use crate::protocol::{ObjectReply, ObjectRequest, op};
 use crate::server::Inner;
 use crate::write::stamp_behind;
+use members::groups::HAND_OVER;
 use members::groups::Refused;
 use node::{Answer, Request};
 use std::rc::Rc;
@@ -26,7 +27,7 @@ impl Inner {
     /// Starts the task that keeps this server's replicas, where there may be some.
     pub fn serve_replicas(self: &Rc<Self>) {
         let Some(table) = self.groups.table.clone() else { return };
-        self.cx.set_pure(Channel::LEASES, |op| op == LEASE);
+        self.cx.set_pure(Channel::LEASES, |op| matches!(op, LEASE | HAND_OVER));
         self.cx.set_pure(Channel::FILLS, |_| true);
         self.cx.spawn("stripe groups", self.clone().keep_groups(table));
     }
@@ -37,7 +38,10 @@ impl Inner {
         self.cx.spawn("stripe leases", async move {
             loop {
                 let request = leases.cx.accept(Channel::LEASES).await;
-                leases.tell_leases(request);
+                match request.op {
+                    HAND_OVER => leases.hear_hand_over(request),
+                    _ => leases.tell_leases(request),
+                }
             }
         });
         for _ in 0..FILL_READ_TASKS {

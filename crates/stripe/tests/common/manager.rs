@@ -73,7 +73,7 @@ pub fn tell(cx: &Cx, server: &Server, member: &members::Client) {
         };
         loop {
             let disks: Vec<ToldDisk> = server.ages().into_iter().map(told).collect();
-            if member.tell_disks(&disks).await.is_ok() {
+            if member.tell_disks(&disks, 0).await.is_ok() {
                 return;
             }
             cx.sleep(std::time::Duration::from_millis(20)).await;
