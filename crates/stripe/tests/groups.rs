@@ -1,6 +1,7 @@
 //! Two copies: groups of disks of several servers, which die, come back and are filled.
 
 mod damage;
+mod hand_over;
 
 use crate::common::*;
 use std::collections::BTreeMap;

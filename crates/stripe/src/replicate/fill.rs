@@ -54,6 +54,8 @@ pub(super) mod step {
     pub const PIECE_AS_FAR: u16 = 110;
     /// The object cannot be read at the primary: it is lost.
     pub const LOST: u16 = 111;
+    /// Of no fill, to the next primary: the latest change has the number in `offset`.
+    pub const LATEST: u16 = 112;
 }
 
 /// Replicas that a server fills at once.
@@ -112,7 +114,7 @@ impl Inner {
         self.admit_filled(local, filling).await
     }
 
-    fn fill_ask(&self, local: &Local, object: ObjectId) -> ObjectRequest {
+    pub(super) fn fill_ask(&self, local: &Local, object: ObjectId) -> ObjectRequest {
         ObjectRequest { object, group: local.id, disk: local.own.disk, ..ObjectRequest::default() }
     }
 

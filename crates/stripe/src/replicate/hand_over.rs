@@ -1,17 +1,20 @@
 //! A group's primary hands over to another replica, as the planner of groups asks: its disk is to be emptied, or it
 //! leads more groups than others.
 //!
-//! It orders nothing more, waits until what it has ordered was executed by all, and proposes the other one. A client
-//! notices a pause.
+//! It orders nothing more, waits until what it has ordered was executed by all, tells the other one up to which number
+//! it has counted, and proposes it. A client notices a pause.
 
-use crate::groups::Local;
+use super::fill::step;
+use super::forward::Forward;
+use crate::groups::{Local, Order};
+use crate::protocol::ObjectRequest;
 use crate::server::Inner;
 use members::groups::{Change, HandOver, Replica};
 use node::{Answer, Request};
 use std::rc::Rc;
 use std::time::Duration;
-use wire::Errno;
 use wire::field::Message;
+use wire::{Errno, ObjectId};
 
 /// How long changes that are under way are waited for. Clients wait meanwhile.
 const CHANGES_PATIENCE: Duration = Duration::from_millis(500);
@@ -35,7 +38,7 @@ impl Inner {
     }
 
     async fn hand_over(self: &Rc<Self>, local: &Rc<Local>, to: Replica) {
-        if self.is_at_rest(local).await {
+        if self.is_at_rest(local).await && self.tell_latest(local, to).await {
             self.propose_until_known(local, Change::Lead(to)).await;
         }
         local.seat.borrow_mut().handle_proposed();
@@ -55,6 +58,16 @@ impl Inner {
             }
             node::race(moved, self.cx.sleep_until(until)).await;
         }
+    }
+
+    /// The next primary counts on from above all that the others have executed: steps of a fill have numbers that it
+    /// has seen none of, and a replica takes what is below one of them for done. Whether it knows.
+    async fn tell_latest(&self, local: &Local, to: Replica) -> bool {
+        let offset = local.orders.get();
+        let ask = ObjectRequest { offset, ..self.fill_ask(local, ObjectId::default()) };
+        let order = Order { verifier: local.verifier.get(), ..Order::default() };
+        let change = Forward { op: step::LATEST, ask, data: None, trailer: &[], order };
+        self.tell_replica(local, to, &change, order).await.is_ok()
     }
 
     /// Proposes a change until it is known whether it was made: it may be made even later than its error comes.

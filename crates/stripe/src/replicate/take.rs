@@ -1,5 +1,6 @@
 //! The half of the other replicas: changes that the primary has ordered are executed in its order.
 
+use super::fill::step;
 use super::lease::LEASE;
 use crate::description::decode_some;
 use crate::groups::{Local, Order, Track};
@@ -74,6 +75,10 @@ impl Inner {
         })?;
         let ask = ObjectRequest { disk: local.own.disk, ..ask };
         self.check_primary(&local, request.source, &ask, &order)?;
+        if request.op == step::LATEST {
+            local.note_order(ask.offset);
+            return Ok((ObjectReply::default(), Vec::new()));
+        }
         if let Some(answer) = self.fill_step(&local, request, &ask, &order).await {
             return answer;
         }
