@@ -4,11 +4,12 @@
 
 use crate::common::{ended_by_signals, lacks, program, text};
 use rig::{lacking, skip};
+use rustix::fs::{FlockOperation, flock};
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use trapeze::children::Process;
 
@@ -50,10 +51,12 @@ pub fn lacks_a_guest() -> bool {
     !kernel || PROGRAMS.into_iter().any(lacks)
 }
 
-/// Emulated guests of several tests side by side would be too slow.
-pub fn one_guest() -> MutexGuard<'static, ()> {
-    static ONE_GUEST: Mutex<()> = Mutex::new(());
-    ONE_GUEST.lock().unwrap_or_else(PoisonError::into_inner)
+/// Emulated guests of several tests side by side are slower than one after the other. Tests may be processes of their
+/// own, so a file keeps the others out, until it is closed.
+pub fn one_guest() -> File {
+    let file = File::create(std::env::temp_dir().join("trapeze-guest.lock")).unwrap();
+    flock(&file, FlockOperation::LockExclusive).unwrap();
+    file
 }
 
 pub fn guest_file(name: &str) -> PathBuf {
