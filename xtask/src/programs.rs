@@ -137,12 +137,12 @@ impl Program {
     fn job(&self, what: &str, arguments: &[&str]) -> Job {
         let suite = what.split(": ").next().expect("a split has a part");
         let is_real = REAL.contains(&&*self.package) && !COMPUTING.contains(&suite);
+        let load = if is_real { Load::Waits } else { Load::Computes };
         let mut command = self.command(arguments);
-        if is_real {
-            return Job { what: what.into(), command, is_suite: true, load: Load::Waits };
+        if load == Load::Computes {
+            command.envs(KEPT_MEMORY);
         }
-        command.envs(KEPT_MEMORY);
-        Job { what: what.into(), command, is_suite: true, load: Load::Computes }
+        Job { what: what.into(), command, is_suite: true, load }
     }
 
     /// Its tests by name; none when it does not tell.

@@ -22,8 +22,12 @@ pub fn status(cluster: &Cluster) -> String {
     String::from_utf8_lossy(&out.stdout).into_owned()
 }
 
+fn is_whole(cluster: &Cluster) -> bool {
+    status(cluster).contains("every file has two whole copies")
+}
+
 pub fn wait_until_whole(cluster: &Cluster) {
-    wait_until(cluster, |cluster| status(cluster).contains("every file has two whole copies"));
+    wait_until(cluster, is_whole);
 }
 
 /// All files so far are as they were written.
@@ -156,8 +160,7 @@ fn a_damaged_copy_is_repaired_from_the_other() {
     let text = fs::read_to_string(&config).unwrap();
     fs::write(&config, format!("scrub = 0.00002\n{text}")).unwrap();
     cluster.processes.start_server(1).unwrap();
-    wait_until(&cluster, is_repaired);
-    wait_until_whole(&cluster);
+    wait_until(&cluster, |cluster| is_repaired(cluster) && is_whole(cluster));
     // Each file, with the damaged server alone having its copy.
     for other in [2, 3] {
         cluster.processes.kill_server(other).unwrap();
@@ -241,7 +244,7 @@ fn an_older_backup_of_a_machine_beside_its_replacement_never_serves() {
     let copied = std::process::Command::new("cp").arg("-a").args([&home, &backup]).status();
     assert!(copied.unwrap().success());
     replace_machine(&mut cluster, 2);
-    // What is in the backup is old now.
+    // The backup is old from now on.
     cluster.processes.mount().unwrap();
     for file in 0..count {
         fs::remove_file(cluster.at(&file.to_string())).unwrap();

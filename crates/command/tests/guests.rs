@@ -13,7 +13,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Instant;
 use trapeze::children::Process;
 
-/// What the page tells people.
+/// The manual's page.
 const PAGE: &str = include_str!("../../../docs/src/nfs.md");
 /// The server of the page's line of fstab.
 pub const SERVER: &str = "192.168.1.10";
@@ -114,7 +114,7 @@ impl Guest {
         lines.take_while(|line| !line.ends_with(end)).collect()
     }
 
-    /// What the next line says that is for the test.
+    /// The next line that is for the test, without its mark.
     pub fn answer(&mut self) -> String {
         loop {
             if let Some((_, answer)) = self.line().split_once("GUEST ") {
@@ -156,16 +156,17 @@ impl Drop for Guest {
     }
 }
 
-/// A network for servers and guests, with what guests start from.
+/// A network for servers and guests, with what guests start from. There is one at a time.
 pub struct Network {
     name: String,
     files: PathBuf,
+    _one: File,
 }
 
 impl Network {
     pub fn new(kind: &str, dir: &Path) -> Network {
         let name = format!("guest-{kind}-{}", std::process::id());
-        let network = Network { name, files: dir.join("guest") };
+        let network = Network { name, files: dir.join("guest"), _one: one_guest() };
         build(&network.files, "mount", &["nfsv3", "sch_ingress", "cls_u32", "act_gact"]);
         run(Command::new("ip").args(["netns", "add", &network.name]));
         for address in ["127.0.0.1/8", SERVER] {
@@ -216,7 +217,7 @@ impl Network {
         guest
     }
 
-    /// Starts a guest, which says [`READY`]. What it knows over a restart is in a directory beside others'.
+    /// Starts a guest, which says [`READY`]. Its state over a restart is in a directory of its own.
     pub fn start(&self, number: usize) -> Guest {
         let fstab = self.files.join("fstab");
         std::fs::write(&fstab, format!("{}\n", fstab_line())).unwrap();

@@ -3,7 +3,7 @@
 
 use crate::common::{Up, soaks, text, trapeze};
 use crate::filter::{managers, summed};
-use crate::guests::{CLIENTS, Guest, Network, SERVER, guest_file, lacks_a_guest, one_guest};
+use crate::guests::{CLIENTS, Guest, Network, SERVER, guest_file, lacks_a_guest};
 use std::path::Path;
 use std::time::Duration;
 
@@ -40,7 +40,6 @@ pub fn told(dir: &Path, arguments: &[&str]) -> String {
 /// The guest's tests pass on what this kind of server serves of the cluster, while the server is killed and started;
 /// the status after that.
 fn passes(kind: &str, dir: &Path, tests: &str) -> String {
-    let _one = one_guest();
     told(dir, &["mkdir", "/home"]);
     let network = Network::new(kind, dir.parent().unwrap());
     let log = |number: usize| dir.with_file_name(format!("{kind}-{number}.log"));

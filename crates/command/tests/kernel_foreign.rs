@@ -1,13 +1,13 @@
 //! nfs-ganesha beside ours in a network of guests: an export that is imported and mounted, and speeds beside ours.
 
 use crate::common::{Up, pattern, program, shell, text};
-use crate::guests::{Guest, Network, SERVER, lacks_a_guest, one_guest};
+use crate::guests::{Guest, Network, SERVER, lacks_a_guest};
 use crate::kernel_client::told;
+use rig::ganesha::{is_missing, settings};
 use rig::{lacking, lacks};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use trapeze::children::Process;
 
 /// rpcbind, which nfs-ganesha does not start without, has a network of its own: in this one ours answers at its port.
@@ -28,8 +28,7 @@ struct Ganesha {
 
 impl Ganesha {
     fn is_missing() -> bool {
-        let found = Command::new("sh").args(["-c", "command -v ganesha.nfsd"]).output();
-        let missing = !found.unwrap().status.success();
+        let missing = is_missing("ganesha.nfsd");
         if missing {
             lacking("nfs-ganesha is not installed");
         }
@@ -39,18 +38,8 @@ impl Ganesha {
     fn start(network: &Network, dir: &Path) -> Ganesha {
         let (export, config) = (dir.join("export"), dir.join("ganesha.conf"));
         fs::create_dir(&export).unwrap();
-        let (dir, path) = (dir.display(), export.display());
-        let settings = format!(
-            "NFS_CORE_PARAM {{ Protocols = 3; NFS_Port = {NFS}; MNT_Port = {MOUNT}; Enable_NLM = false; \
-             Enable_RQUOTA = false; }}\n\
-             DIRECTORY_SERVICES {{ UseGetpwnam = true; }}\n\
-             NFSV4 {{ Graceless = true; RecoveryBackend = fs; RecoveryRoot = \"{dir}\"; }}\n\
-             EXPORT {{ Export_Id = 1; Path = {path}; Pseudo = /1; Access_Type = RW; Squash = None; \
-             Attr_Expiration_Time = 0; SecType = sys; Protocols = 3; Transports = TCP; \
-             FSAL {{ Name = VFS; }} }}\n\
-             LOG {{ Default_Log_Level = WARN; }}\n"
-        );
-        fs::write(&config, settings).unwrap();
+        let ports = format!("NFS_Port = {NFS}; MNT_Port = {MOUNT}; ");
+        fs::write(&config, settings(dir, &export, &ports)).unwrap();
         let mut command = network.alone("sh");
         command.args(["-c", START, "sh", text(&config)]);
         let listens = || {
@@ -68,7 +57,7 @@ impl Ganesha {
     }
 }
 
-/// What is in a directory, by names: modes, owners, sizes, sums and targets; a line of any shell.
+/// The contents of a directory by names: modes, owners, sizes, sums and targets; a line of any shell.
 const LISTED: &str = "find . | LC_ALL=C sort | while read -r name; do \
     if [ -h $name ]; then echo $name $(readlink $name); \
     elif [ -d $name ]; then stat -c '%n %a %u %g' $name; \
@@ -87,7 +76,6 @@ fn the_kernels_client_reads_and_writes_an_import() {
     if lacks_a_guest() || Ganesha::is_missing() {
         return;
     }
-    let _one = one_guest();
     let mut up = Up::new("2");
     let dir = up.at("data");
     told(&dir, &["mkdir", "/home", "/imports"]);
@@ -150,7 +138,6 @@ fn bench_the_kernels_client_beside_nfs_ganesha() {
     if lacks_a_guest() || Ganesha::is_missing() {
         return;
     }
-    let _one = one_guest();
     let (mib, rounds) = if std::env::var_os("TRAPEZE_BENCH").is_some() { (64, 7) } else { (8, 1) };
     let mut up = Up::new("2");
     let dir = up.at("data");

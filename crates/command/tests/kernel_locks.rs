@@ -2,7 +2,7 @@
 
 use crate::common::{Up, soaks, text};
 use crate::filter::summed;
-use crate::guests::{CLIENTS, Guest, Network, READY, guest_file, lacks_a_guest, one_guest};
+use crate::guests::{CLIENTS, Guest, Network, READY, guest_file, lacks_a_guest};
 use crate::kernel_client::told;
 use std::path::Path;
 
@@ -13,7 +13,7 @@ fn mount_and_open(guest: &mut Guest) {
     assert_eq!(guest.answer(), "locks");
 }
 
-/// What the owner of locks in a guest does, and how that ends.
+/// An act of the owner of locks in a guest, and its end.
 fn act(guest: &mut Guest, what: &str, end: &str) {
     guest.say(what);
     assert_eq!(guest.answer(), end, "{what}");
@@ -51,7 +51,6 @@ fn two_guests_count_in_a_file_under_locks_and_one_that_was_killed_frees_its_own_
     if lacks_a_guest() {
         return;
     }
-    let _one = one_guest();
     let mut up = Up::new("2");
     let dir = up.at("data");
     told(&dir, &["mkdir", "/home"]);

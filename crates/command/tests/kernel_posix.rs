@@ -1,7 +1,7 @@
 //! pjdfstest in a guest, over NFS: what fails is what the manual explains.
 
 use crate::common::{Up, skip, soaks, text};
-use crate::guests::{Guest, Network, lacks_a_guest, one_guest};
+use crate::guests::{Guest, Network, lacks_a_guest};
 use crate::kernel_client::told;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -57,7 +57,6 @@ fn pjdfstest_fails_over_nfs_only_where_the_manual_says_why() {
     }
     // no distribution packages it, so that continuous integration does not have it either
     let Some(program) = pjdfstest() else { return skip("pjdfstest is not installed") };
-    let _one = one_guest();
     let mut up = Up::new("2");
     let dir = up.at("data");
     told(&dir, &["mkdir", "/home"]);

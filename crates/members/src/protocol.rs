@@ -14,7 +14,6 @@
 //! | DISKS | id 2, incarnation 8, replacing 4 | disks: number 2, id 16, age at the start 16, age now 16 | foreign 4, older 4, needed 4 | |
 //! | GROUPS | version 8 | | version 8, count 2, last page 1 | groups: version 8, number 4, group |
 //! | CHANGE_GROUP | number 4, by 11, epoch 4, change 1 to 12 | | | the group as it is now: version 8, number 4, group |
-//!
 //! | EMPTY | id 2, disks 4, emptied 1 | | | |
 //! | PLAN | | | primaries to hand over 8, count 2, settled 1 | emptied: server 2, disks 4 |
 //!
@@ -64,7 +63,6 @@ pub const DISKS: u16 = 6;
 pub const GROUPS: u16 = 11;
 /// Proposes a change of a group, as one of its replicas.
 pub const CHANGE_GROUP: u16 = 12;
-
 /// Marks disks of a server that are to be emptied of replicas, or are to get some again.
 pub const EMPTY: u16 = 13;
 /// Asks how far the planner of groups is.

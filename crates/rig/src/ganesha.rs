@@ -12,7 +12,8 @@ const INSIDE: &str = "TRAPEZE_TEST_INSIDE";
 const ATTEMPTS: u32 = 3_000;
 const PAUSE: Duration = Duration::from_millis(20);
 
-fn is_missing(program: &str) -> bool {
+/// Whether no directory of programs has this one.
+pub fn is_missing(program: &str) -> bool {
     let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
     found.is_ok_and(|found| !found.status.success())
 }
@@ -70,6 +71,20 @@ fn start(command: &mut Command, port: u16) -> Ended {
     panic!("{command:?} does not listen");
 }
 
+/// The text of a configuration with one export; `core` is added to the parameters of the server.
+pub fn settings(dir: &Path, export: &Path, core: &str) -> String {
+    let (dir, path) = (dir.display(), export.display());
+    format!(
+        "NFS_CORE_PARAM {{ Protocols = 3; {core}Enable_NLM = false; Enable_RQUOTA = false; }}\n\
+         DIRECTORY_SERVICES {{ UseGetpwnam = true; }}\n\
+         NFSV4 {{ Graceless = true; RecoveryBackend = fs; RecoveryRoot = \"{dir}\"; }}\n\
+         EXPORT {{ Export_Id = 1; Path = {path}; Pseudo = /1; Access_Type = RW; Squash = None; \
+         Attr_Expiration_Time = 0; SecType = sys; Protocols = 3; Transports = TCP; \
+         FSAL {{ Name = VFS; }} }}\n\
+         LOG {{ Default_Log_Level = WARN; }}\n"
+    )
+}
+
 /// A server with one export, whose ports rpcbind knows.
 pub struct Ganesha {
     dir: PathBuf,
@@ -87,16 +102,7 @@ impl Ganesha {
         let mut ganesha = Ganesha { dir: dir.to_path_buf(), server: None, _rpcbind: rpcbind };
         let export = ganesha.export();
         std::fs::create_dir(&export).unwrap();
-        let (dir, path) = (dir.display(), export.display());
-        let text = format!(
-            "NFS_CORE_PARAM {{ Protocols = 3; Enable_NLM = false; Enable_RQUOTA = false; }}\n\
-             DIRECTORY_SERVICES {{ UseGetpwnam = true; }}\n\
-             NFSV4 {{ Graceless = true; RecoveryBackend = fs; RecoveryRoot = \"{dir}\"; }}\n\
-             EXPORT {{ Export_Id = 1; Path = {path}; Pseudo = /1; Access_Type = RW; Squash = None; \
-             Attr_Expiration_Time = 0; SecType = sys; Protocols = 3; Transports = TCP; \
-             FSAL {{ Name = VFS; }} }}\n\
-             LOG {{ Default_Log_Level = WARN; }}\n"
-        );
+        let text = settings(dir, &export, "");
         std::fs::write(ganesha.dir.join("ganesha.conf"), text).unwrap();
         ganesha.serve();
         ganesha

@@ -58,6 +58,12 @@ impl Inner {
         }
     }
 
+    /// Brings everything that there is now into place: memory and log have nothing that is not there.
+    pub async fn put_in_place(self: &Rc<Self>, disk: &Disk) -> Result<(), Errno> {
+        self.flush_disk(disk).await?;
+        self.checkpoint(disk).await
+    }
+
     /// Brings everything that is in the log now into place, and removes it from the log.
     pub async fn checkpoint(self: &Rc<Self>, disk: &Disk) -> Result<(), Errno> {
         let _one = disk.checkpointing.acquire(1).await;

@@ -19,6 +19,7 @@ pub(crate) use sending::{Target, Targets};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use std::time::Duration;
 use wire::{GroupId, NodeId, ObjectId, Time};
 
 /// This server's replicas of groups.
@@ -115,6 +116,21 @@ impl Local {
     pub fn learn(&self, cx: &Cx, group: Group) {
         self.seat.borrow_mut().handle_group(cx.now(), group);
         self.moved.notify_all();
+    }
+
+    /// Waits until something has come true that [`moved`](Local::moved) tells of; false when it has not in this time.
+    pub async fn wait_for(&self, cx: &Cx, patience: Duration, done: impl Fn() -> bool) -> bool {
+        let until = cx.now() + patience;
+        loop {
+            let moved = self.moved.wait();
+            if done() {
+                return true;
+            }
+            if cx.now() >= until {
+                return false;
+            }
+            node::race(moved, cx.sleep_until(until)).await;
+        }
     }
 
     /// This replica has all, and goes by this verifier.

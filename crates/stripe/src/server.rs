@@ -334,10 +334,7 @@ impl Server {
     pub async fn flush(&self) -> Result<(), Errno> {
         let mut result = Ok(());
         for disk in self.0.disks.iter().filter(|disk| disk.check().is_ok()) {
-            let flushed = match self.0.flush_disk(disk).await {
-                Ok(()) => self.0.checkpoint(disk).await,
-                error => error,
-            };
+            let flushed = self.0.put_in_place(disk).await;
             let flushed = flushed.and(disk.note_durable().await.map_err(errno));
             result = result.and(flushed);
         }

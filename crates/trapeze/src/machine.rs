@@ -387,7 +387,9 @@ pub fn run_as(machine: &Machine, setup: &Setup) -> Result<Running, MachineError>
         bare.host.add(stores).map_err(system("stores"))?;
         roles.manager = Some(role);
     }
-    roles.member = Some((setup.manager.0, identity(machine, &setup.lending, &lost)));
+    let replacing = roles.io.as_ref().map_or(0, |io| io.replacing);
+    let absent = lost.iter().fold(replacing, |bits, (disk, _)| bits | 1 << disk);
+    roles.member = Some((setup.manager.0, identity(machine, &setup.lending, absent)));
     let services = start(bare.host.node().cx(), roles)?;
     follow_members(bare.host.node().cx(), &services, &bare.directory);
     executor::serve(bare.host.node().cx(), &services, nfs_client::forwarded(setup));
@@ -420,10 +422,10 @@ pub fn begin(directories: &[PathBuf]) -> Result<u64, MachineError> {
     Ok(incarnation)
 }
 
-/// Without disks in the places of lost ones: those may be declared gone, and are told when they are ready.
-fn identity(machine: &Machine, lending: &Lending, lost: &[(u16, String)]) -> Identity {
-    let disks =
-        (0..machine.disks.len() as u16).filter(|disk| lost.iter().all(|(of, _)| of != disk));
+/// Disks that are absent are lost, or in the places of lost ones: those may be declared gone, and are told when they
+/// are ready.
+fn identity(machine: &Machine, lending: &Lending, absent: u32) -> Identity {
+    let disks = (0..machine.disks.len()).fold(0, |bits, disk| bits | 1 << disk);
     let roles = machine.roles.iter().map(|role| match role {
         Role::Manager => Roles::MANAGER,
         Role::Io => Roles::IO,
@@ -432,7 +434,7 @@ fn identity(machine: &Machine, lending: &Lending, lost: &[(u16, String)]) -> Ide
     Identity {
         name: machine.name.clone(),
         roles: roles.reduce(|a, b| a | b).expect("a machine has a role"),
-        disks: disks.fold(0, |bits, disk| bits | 1 << disk) & !new_disk::replacing(machine),
+        disks: disks & !absent,
         addresses: machine.listen.clone(),
         wish: Some(NodeId(machine.node)),
         lends: lending.lends(),

@@ -27,7 +27,7 @@ pub struct AddDisk {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Stop the server first, where it still runs, and start it afterwards: what its disks had is copied there from the others by\nitself. What was on the lost disk never serves again, also if it comes back.\n\n  trapeze disk replace                                   all disks of this machine that are missing or empty\n  trapeze disk replace --config trapeze-data/io2.toml     of a server of `up`\n  trapeze disk replace /srv/disk1/trapeze                one of them"
+    after_help = "Stop the server first, where it still runs, and start it afterwards: what its disks had is copied there from the others by\nitself. The lost disk never serves again, also if it comes back.\n\n  trapeze disk replace                                   all disks of this machine that are missing or empty\n  trapeze disk replace --config trapeze-data/io2.toml     of a server of `up`\n  trapeze disk replace /srv/disk1/trapeze                one of them"
 )]
 pub struct ReplaceDisk {
     /// The machine's configuration file

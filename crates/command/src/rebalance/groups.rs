@@ -30,7 +30,7 @@ pub fn mark(volume: &mut Volume, member: &Member, disk: Option<u8>, emptied: boo
     Ok(volume.empty(Empty { id: member.id, disks, emptied })?)
 }
 
-/// What the groups lack to be where they should.
+/// Counts of what is left until the groups are where they should be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Left {
     /// Groups that lack a copy.
@@ -91,7 +91,7 @@ pub fn wait(
         };
         let left = Left::of(&asked.0, &asked.1);
         bar.set_position(left.count() as u64);
-        // What is under way ends; where nothing is, the rest cannot be moved now.
+        // Moves that are under way end; where there are none, the rest cannot be moved now.
         let is_at_rest = asked.0.is_settled && left.filling == 0 && left.hand_overs == 0;
         let is_stuck = asked.0.is_settled && is_stuck(volume, &asked.1);
         looks = if is_at_rest || is_stuck { looks + 1 } else { 0 };
@@ -144,15 +144,14 @@ fn stuck_text(volume: &Volume, left: Left) -> String {
 /// Refuses what is about columns of files.
 fn check(arguments: &cli::Rebalance) -> Result<()> {
     let of_columns = [
-        (arguments.path != Path::new("/"), "a path"),
+        (arguments.path != Path::new("/"), "path"),
         (arguments.widen, "--widen"),
         (arguments.rate.0 > 0, "--rate"),
     ];
     match of_columns.into_iter().find(|(is_given, _)| *is_given) {
         None => Ok(()),
         Some((_, what)) => Err(ToolError::Usage(format!(
-            "this cluster keeps copies: whole groups of disks are moved, so rebalance takes no {what}",
-            what = what.trim_start_matches("a ")
+            "this cluster keeps copies: whole groups of disks are moved, so rebalance takes no {what}"
         ))),
     }
 }

@@ -388,9 +388,11 @@ impl Seat {
         }
         // One that knows that another is the primary acts on no promise of before.
         let knows = is_later && word.epoch == self.group.epoch();
-        if knows && self.group.primary().server != of {
-            let promise = self.promise.as_mut().filter(|promise| promise.to == of);
-            promise.into_iter().for_each(|promise| promise.until = Time::ZERO);
+        if knows
+            && self.group.primary().server != of
+            && let Some(promise) = self.promise.as_mut().filter(|promise| promise.to == of)
+        {
+            promise.until = Time::ZERO;
         }
         is_later
     }

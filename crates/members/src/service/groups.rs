@@ -134,8 +134,8 @@ impl Service {
         planner.poll_due(now).into_iter().chain(again).min()
     }
 
-    /// Asks the primaries that had better be others to hand over, unless they are being asked. What is lost is asked
-    /// again.
+    /// Asks the primaries that had better be others to hand over, unless they are being asked. A request that is
+    /// lost is repeated by the next plan.
     fn ask_primaries(&self) {
         let wishes = self.0.planner.borrow().wishes().to_vec();
         let mut of: BTreeMap<NodeId, Vec<HandOver>> = BTreeMap::new();

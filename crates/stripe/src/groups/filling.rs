@@ -18,7 +18,7 @@ enum Stage {
 pub(crate) struct Filling {
     pub target: Replica,
     pub number: u64,
-    /// What cannot be read here is lost there, too.
+    /// Blocks and objects that cannot be read here are lost there, too.
     pub passes_damage: bool,
     stage: Cell<Stage>,
     /// Objects up to this one are equal, or about to be.

@@ -6,12 +6,13 @@
 //! there in the order of all changes. Where all objects are equal, all changes from then on are waited for, and the
 //! replica is admitted.
 //!
-//! What the primary cannot read ends a fill, and the next begins. After some such fills it is taken for lost, and is an
-//! error in the other replica too: one bad sector must not keep a second copy from all else.
+//! An object that the primary cannot read ends a fill, and the next begins. After some such fills the unreadable part
+//! is taken for lost, and is an error in the other replica too: one bad sector must not keep a second copy from all
+//! else.
 
 use super::forward::Forward;
 use crate::description::encode_some;
-use crate::groups::{Filling, Local, Order, Target, Track};
+use crate::groups::{Filling, Local, Order, Target};
 use crate::limits::TRANSFER_BYTES_MAX;
 use crate::object::{Head, group_of};
 use crate::objects::{Object, Phase};
@@ -238,36 +239,26 @@ impl Inner {
     ) -> Result<bool, Errno> {
         let track = local.tracks.get(ask.object);
         let _turn = track.turn.acquire(1).await;
-        let gone = match self.object(ask).await {
+        let object = match self.object(ask).await {
             Err(Errno::EIO) => {
                 self.report(format!("{}: {} is damaged here", local.id, ask.object));
-                filling.passes_damage.then_some(step::LOST).ok_or(Errno::EIO)?
+                filling.passes_damage.then_some(Err(step::LOST)).ok_or(Errno::EIO)?
             }
-            Err(Errno::ESTALE) => step::DROP,
-            object => match self.present_head(&*object?) {
-                Some(head) => return self.fill_step_at(local, filling, &track, step(&head)).await,
-                None => step::DROP,
-            },
+            Err(Errno::ESTALE) => Err(step::DROP),
+            object => Ok(object?),
         };
-        self.fill_step_at(local, filling, &track, Some((gone, *ask, Vec::new()))).await?;
-        Ok(false)
-    }
-
-    /// The caller holds the object's turn. Whether there is such an object.
-    async fn fill_step_at(
-        self: &Rc<Self>,
-        local: &Rc<Local>,
-        filling: &Filling,
-        track: &Track,
-        step: Option<(u16, ObjectRequest, Vec<u8>)>,
-    ) -> Result<bool, Errno> {
+        let head = object.and_then(|object| self.present_head(&object).ok_or(step::DROP));
+        let step = match &head {
+            Ok(head) => step(head),
+            Err(gone) => Some((*gone, *ask, Vec::new())),
+        };
         if let Some((op, ask, trailer)) = step {
-            let order = local.order_for(track, filling.target);
+            let order = local.order_for(&track, filling.target);
             filling.note_step(order.number);
             let change = Forward { op, ask, data: None, trailer: &trailer, order };
             self.forward_step(local, filling, &change).await?;
         }
-        Ok(true)
+        Ok(head.is_ok())
     }
 
     /// The head of an object with all that was written to it; nothing of one that is not there.
@@ -336,17 +327,13 @@ impl Inner {
     }
 
     async fn wait_for_taken(&self, local: &Local, filling: &Filling) -> Result<(), Errno> {
-        let (until, number) = (self.cx.now() + JOIN_PATIENCE, local.orders.get());
-        loop {
-            let moved = local.moved.wait();
-            if local.settled_at(filling.target) >= number {
-                return Ok(());
-            }
-            if self.cx.now() >= until {
-                return Err(Errno::ETIMEDOUT);
-            }
-            node::race(moved, self.cx.sleep_until(until)).await;
-        }
+        let number = local.orders.get();
+        let is_taken = || local.settled_at(filling.target) >= number;
+        local
+            .wait_for(&self.cx, JOIN_PATIENCE, is_taken)
+            .await
+            .then_some(())
+            .ok_or(Errno::ETIMEDOUT)
     }
 
     pub(super) async fn serve_fill_reads(self: Rc<Self>) {

@@ -1,7 +1,7 @@
 //! The half of a replica that is filled: the steps by which it is made equal to its primary.
 
 use super::fill::{FILL_PATIENCE, PAGE, blocks_of, step};
-use crate::disk::{Disk, errno};
+use crate::disk::errno;
 use crate::groups::{Local, Order};
 use crate::log::{Kind, Record};
 use crate::object::Head;
@@ -163,9 +163,12 @@ impl Inner {
         as_far: bool,
     ) -> Result<(), Errno> {
         let theirs = match self.ask_primary(local, source, step::SUMS, ask, 0).await {
-            Err(Errno::EIO) if as_far => return self.lose_blocks(local, ask).await,
+            Err(Errno::EIO) if as_far => {
+                return self.lose_blocks(local, ask, blocks_of(ask).collect()).await;
+            }
             theirs => theirs?,
         };
+        let mut lost = Vec::new();
         let ours = self.present_sums(ask).await?;
         let differs = |at: usize| sum_at(theirs.trailer(), at) != sum_at(&ours, at);
         let count = blocks_of(ask).count();
@@ -177,49 +180,56 @@ impl Inner {
                 let stop = (ask.offset + end as u64 * BLOCK).min(ask.range().end);
                 let part = ObjectRequest { offset, bytes: (stop - offset) as u32, ..*ask };
                 match self.take_blocks(local, source, &part).await {
-                    Err(Errno::EIO) if as_far => self.take_each(local, source, &part).await?,
+                    Err(Errno::EIO) if as_far => {
+                        lost.append(&mut self.take_each(local, source, &part).await?);
+                    }
                     taken => taken?,
                 }
             }
             at = end + 1;
         }
-        Ok(())
+        if lost.is_empty() { Ok(()) } else { self.lose_blocks(local, ask, lost).await }
     }
 
-    /// Blocks one by one: those that the primary cannot read are lost.
+    /// Blocks one by one; those that the primary cannot read.
     async fn take_each(
         self: &Rc<Self>,
         local: &Local,
         source: NodeId,
         ask: &ObjectRequest,
-    ) -> Result<(), Errno> {
+    ) -> Result<Vec<u64>, Errno> {
+        let mut lost = Vec::new();
         for block in blocks_of(ask) {
             let offset = block * BLOCK;
             let bytes = (ask.range().end - offset).min(BLOCK) as u32;
             let one = ObjectRequest { offset, bytes, ..*ask };
             match self.take_blocks(local, source, &one).await {
-                Err(Errno::EIO) => self.lose_blocks(local, &one).await?,
+                Err(Errno::EIO) => lost.push(block),
                 taken => taken?,
             }
         }
-        Ok(())
+        Ok(lost)
     }
 
     /// Blocks that are lost are an error here from now on, until they are written over.
-    async fn lose_blocks(self: &Rc<Self>, local: &Local, ask: &ObjectRequest) -> Result<(), Errno> {
+    async fn lose_blocks(
+        self: &Rc<Self>,
+        local: &Local,
+        ask: &ObjectRequest,
+        lost: Vec<u64>,
+    ) -> Result<(), Errno> {
         local.remade.borrow_mut().insert(ask.object);
         let object = self.object(ask).await?;
         self.put_in_place(self.disk(&object)).await?;
         let _gates = self.hold(&object).await?;
         self.commit_all(&object).await?;
-        for block in blocks_of(ask) {
-            self.give_up(&object, block).await?;
-            self.cache.borrow_mut().punch(object.key, block..block + 1);
-            object.state.borrow_mut().pending.remove(&block);
+        for block in &lost {
+            self.give_up(&object, *block).await?;
+            self.cache.borrow_mut().punch(object.key, *block..block + 1);
+            object.state.borrow_mut().pending.remove(block);
         }
-        let (object, blocks) = (ask.object, blocks_of(ask));
-        let why = format!("blocks {blocks:?} are lost: no copy of them can be read");
-        self.damage(self.disk_at(ask.disk)?, object, &why);
+        let why = format!("blocks {lost:?} are lost: no copy of them can be read");
+        self.damage(self.disk(&object), object.id, &why);
         Ok(())
     }
 
@@ -237,12 +247,6 @@ impl Inner {
         disk.save_index().await.map_err(errno)?;
         self.damage(disk, ask.object, &"the copy that it was to be made from is damaged");
         Ok(())
-    }
-
-    /// The log has nothing any more of what there was until now.
-    async fn put_in_place(self: &Rc<Self>, disk: &Disk) -> Result<(), Errno> {
-        self.flush_disk(disk).await?;
-        self.checkpoint(disk).await
     }
 
     async fn take_blocks(

@@ -38,26 +38,14 @@ impl Inner {
     }
 
     async fn hand_over(self: &Rc<Self>, local: &Rc<Local>, to: Replica) {
-        if self.is_at_rest(local).await && self.tell_latest(local, to).await {
+        let is_at_rest = || local.changing.get() == 0;
+        if local.wait_for(&self.cx, CHANGES_PATIENCE, is_at_rest).await
+            && self.tell_latest(local, to).await
+        {
             self.propose_until_known(local, Change::Lead(to)).await;
         }
         local.seat.borrow_mut().handle_proposed();
         local.moved.notify_all();
-    }
-
-    /// Waits until no change is under way; false when that takes too long.
-    async fn is_at_rest(&self, local: &Local) -> bool {
-        let until = self.cx.now() + CHANGES_PATIENCE;
-        loop {
-            let moved = local.moved.wait();
-            if local.changing.get() == 0 {
-                return true;
-            }
-            if self.cx.now() >= until {
-                return false;
-            }
-            node::race(moved, self.cx.sleep_until(until)).await;
-        }
     }
 
     /// The next primary counts on from above all that the others have executed: steps of a fill have numbers that it

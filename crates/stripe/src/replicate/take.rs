@@ -8,8 +8,7 @@ use crate::limits::*;
 use crate::protocol::{ObjectReply, ObjectRequest, op};
 use crate::server::Inner;
 use crate::write::stamp_behind;
-use members::groups::HAND_OVER;
-use members::groups::Refused;
+use members::groups::{HAND_OVER, Refused};
 use node::{Answer, Request};
 use std::rc::Rc;
 use std::time::Duration;
@@ -159,17 +158,8 @@ impl Inner {
         track: &Track,
         order: &Order,
     ) -> Result<(), Errno> {
-        let until = self.cx.now() + TURN_PATIENCE;
-        loop {
-            let moved = local.moved.wait();
-            if local.tracks.is_due(track, order) {
-                return Ok(());
-            }
-            if self.cx.now() >= until {
-                return Err(Errno::EAGAIN);
-            }
-            node::race(moved, self.cx.sleep_until(until)).await;
-        }
+        let is_due = || local.tracks.is_due(track, order);
+        local.wait_for(&self.cx, TURN_PATIENCE, is_due).await.then_some(()).ok_or(Errno::EAGAIN)
     }
 
     async fn execute_ordered(

@@ -49,7 +49,7 @@ fn what_the_next_primary_orders_is_executed_by_a_replica_that_the_one_before_has
     }
 }
 
-/// Whoever leads a group changes while a program runs, and servers die in the midst of it.
+/// Primaries change while a program runs, and servers die in the midst of it.
 fn handed_over(seed: u64) {
     let mut world = World::grouped(3, seed);
     let mut program = Program::new(&world, seed);
